@@ -5,14 +5,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from service.feature import Core, Feature
+from service.interventions import openapi
+from service.interventions.intervenable import PARTS, Intervenable
+from service.interventions.lens.endpoint import LensEndpoint
 from service.interventions.request import FIELD
 from service.interventions.sites import Sites
-from service.interventions.source import Intervenable, InterventionSource
+from service.interventions.source import InterventionSource
+from service.interventions.sweep.endpoint import SweepEndpoint
 from service.model.feature_graphs import FeatureGraphs
 from service.model.model import Model
 from service.model.spec import CANONICAL
+from service.native.endpoint import AttentionEndpoint
 from service.ort.onnx_metadata import metadata
 
 
@@ -25,16 +31,31 @@ class InterventionsFeature(Feature):
         self._threads = threads
         self.source = InterventionSource(max_text_bytes)
 
-    def routes(self, _: Core) -> Sequence[Route]:
-        return []
+    def routes(self, core: Core) -> Sequence[Route]:
+        pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
+        endpoints: dict[str, ASGIApp] = {
+            "sweep": SweepEndpoint(pipeline, self.source),
+            "lens": LensEndpoint(pipeline, self.source),
+        }
+        return [
+            Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"])
+            for name, endpoint in endpoints.items()
+            for slash in ("", "/")
+        ]
 
-    def documented_routes(self, _: Core, __: dict[str, Model]) -> Sequence[BaseRoute]:
-        return []
+    def documented_routes(self, _: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
+        versions = [(model, self.source.versions.get(model)) for model in blocks.values()]
+        return [
+            route
+            for model, version in versions
+            if version is not None and not version.sites.refused
+            for route in openapi.routes(model, version)
+        ]
 
     def load(self, folder: Path, model: Model) -> None:
         entry = json.loads(metadata(folder / CANONICAL).get("heed", "{}")).get(FIELD)
         if entry is not None:
             sites = Sites(**entry)
-            graphs = FeatureGraphs(folder, model, self._threads)
+            graphs = FeatureGraphs(folder, model, self._threads, PARTS)
             self.source.versions[model] = Intervenable(sites, graphs)
             model.interventions, model.interventions_refused = sites.sites or None, sites.refused

@@ -20,7 +20,7 @@ from service.tensors.spec import TensorSpec
 from service.tokens.request import FIELDS as TEXTS
 from service.tokens.request import TextFields, read_texts
 
-FIELD = "interventions"
+FIELD, ONE = "interventions", "intervention"
 MAX_COUNT = 64
 MAX_TOKENS = 64  # in the list of one intervention
 SELECTING = ("layers", "heads", "positions", "queries", "keys", "tokens")
@@ -100,22 +100,18 @@ def read_interventions(
     if not 0 < len(element) <= MAX_COUNT:
         raise Invalid(f"expected 1 to {MAX_COUNT} interventions, got {len(element)}", FIELD)
     reader.brackets += 1
-    reading = _Reading(reader, model, sites, max_text_bytes)
-    found = []
-    for index, item in enumerate(element):
-        with within(f"{FIELD}[{index}]") as field:
-            found.append(reading.intervention(reader.part(item), field))
-    return found
+    reading = InterventionReader(reader, model, sites, max_text_bytes)
+    return [reading.intervention(reader.part(item), f"{FIELD}[{index}]") for index, item in enumerate(element)]
 
 
 @contextmanager
 def within(field: str) -> Iterator[str]:
-    """A context that puts ``field`` before the field that an error names."""
+    """A context that puts ``field``, if there is one, before the field that an error names."""
     try:
         yield field
     except HeedError as error:
         inner = error.field
-        if inner is not None and inner.startswith(f"{FIELD}["):
+        if not field or (inner is not None and inner.startswith((f"{FIELD}[", f"{ONE}."))):
             raise
         detail = error.detail.removeprefix(f"{inner}: ")
         kind = Invalid if isinstance(error, Invalid) else type(error)  # its subclasses take other arguments
@@ -123,13 +119,42 @@ def within(field: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class InterventionReader:
+    """Reads the interventions and the runs of one document."""
+
     reader: JsonReader
     model: Model
     sites: Sites
     max_text_bytes: int
 
     def intervention(self, item: Any, field: str) -> Intervention:
+        """The intervention in the JSON ``item``, which errors name ``field``.
+
+        Raises:
+            Malformed, Invalid, TooLarge: as ``read_interventions``.
+        """
+        with within(field):
+            return self._intervention(item, field)
+
+    def run(self, given: Mapping[str, Any], field: str, positions: Indices | None = None) -> OtherRun:
+        """The run in the fields ``given``: texts with their options, or the model's own inputs.
+
+        Raises:
+            Malformed, Invalid, TooLarge: as ``read_interventions``.
+        """
+        texts = {key: value for key, value in given.items() if key in TEXTS}
+        read = read_texts(self.reader, texts, self.model, self.max_text_bytes) if texts else None
+        if read is not None and not read.is_single:
+            raise Invalid("expected one text", "text")
+        tensors = {
+            key: self.reader.tensor(self.model.inputs[key], value) for key, value in given.items() if key not in TEXTS
+        }
+        missing = [key for key, tensor in self.model.inputs.items() if tensor.required and key not in tensors]
+        if read is None and missing:
+            raise Malformed("missing (required)", "text" if self.model.tokenizer else missing[0])
+        return OtherRun(field, read, tensors, positions)
+
+    def _intervention(self, item: Any, field: str) -> Intervention:
         fields = self._fields(item, KNOWN)
         at = self._site(fields.get("at"))
         axes = axes_of(at)
@@ -137,7 +162,7 @@ class _Reading:
             if name in fields and name not in (*axes, "tokens"):
                 there = ", ".join(axis for axis in axes if axis in SELECTING)
                 raise Invalid(f"not an axis of {at}, which has {there}", name)
-        selected = {name: self._indices(name, fields[name]) for name in SELECTING[:-1] if name in fields}
+        selected = {name: self.indices(name, fields[name]) for name in SELECTING[:-1] if name in fields}
         tokens = self._tokens(fields, at)
         actions = [name for name in ACTIONS if name in fields and not (name == "scale" and "add" in fields)]
         if len(actions) != 1:
@@ -159,7 +184,7 @@ class _Reading:
             tokens,
             add=self._vector(fields["add"], field, scale) if "add" in fields else None,
             replace=self._replacement(fields["replace"]) if "replace" in fields else None,
-            source=self._run("from", fields["from"], field) if "from" in fields else None,
+            source=self._other_run("from", fields["from"], field) if "from" in fields else None,
             scale=scale,
             **is_flag,
         )
@@ -186,7 +211,12 @@ class _Reading:
             raise Invalid(f"expected one of {there}, got {describe(value)}", "at")
         return value
 
-    def _indices(self, name: str, value: Any) -> Indices:
+    def indices(self, name: str, value: Any) -> Indices:
+        """The indices of an axis.
+
+        Raises:
+            Invalid: something else.
+        """
         if isinstance(value, JsonArray):
             self.reader.brackets += 1
             value = [*value]
@@ -236,25 +266,13 @@ class _Reading:
         minus = own.get("minus")
         with within(f"{field}.add") as inner:
             factor = self._number("scale", own.get("scale", 1.0))
-            less = self._run("minus", minus, inner) if minus is not None else None
-        return Vector(None, self._run("add", value, field, ("minus", "scale")), less, scale * factor)
+            less = self._other_run("minus", minus, inner) if minus is not None else None
+        return Vector(None, self._other_run("add", value, field, ("minus", "scale")), less, scale * factor)
 
-    def _run(self, name: str, value: Any, field: str, others: Sequence[str] = ()) -> OtherRun:
+    def _other_run(self, name: str, value: Any, field: str, others: Sequence[str] = ()) -> OtherRun:
         """Another run: texts, or the model's own inputs, and the positions of its activation."""
         with within(f"{field}.{name}") as inner:
             fields = self._fields(value, (*TEXTS, *self.model.inputs, "positions", *others))
             given = {key: value for key, value in fields.items() if key not in ("positions", *others)}
-            texts = {key: value for key, value in given.items() if key in TEXTS}
-            read = read_texts(self.reader, texts, self.model, self.max_text_bytes) if texts else None
-            if read is not None and not read.is_single:
-                raise Invalid("expected one text", "text")
-            tensors = {
-                key: self.reader.tensor(self.model.inputs[key], value)
-                for key, value in given.items()
-                if key not in TEXTS
-            }
-            missing = [key for key, tensor in self.model.inputs.items() if tensor.required and key not in tensors]
-            if read is None and missing:
-                raise Malformed("missing (required)", "text" if self.model.tokenizer else missing[0])
-            positions = self._indices("positions", fields["positions"]) if "positions" in fields else None
-            return OtherRun(inner, read, tensors, positions)
+            positions = self.indices("positions", fields["positions"]) if "positions" in fields else None
+            return self.run(given, inner, positions)

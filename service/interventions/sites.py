@@ -1,6 +1,6 @@
 """The activations of a version that a request may change, as the metadata of its graph says."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel
 
@@ -12,16 +12,29 @@ RETURNED = {"hidden": "hidden_states", "encoder_hidden": "encoder_hidden_states"
 DECODER_IDS, IDS = "decoder_input_ids", "input_ids"
 
 
+class Head(BaseModel, frozen=True):
+    """The graph from the hidden states behind the last layer to the answers."""
+
+    is_positionwise: bool  # each position is computed from its own hidden state
+
+
 class Sites(BaseModel, frozen=True):
     """The shape of each site: [layers, batch, heads, queries, keys] of weights, [layers, batch, heads, positions,
     width] of the outputs of heads, [layers, batch, positions, width] of the others."""
 
     refused: str | None = None
     sites: dict[str, tuple[int | str, ...]] = {}
+    head: Head | None = None
+    has_layers: bool = False  # there is a graph of each layer, from its hidden states to those of the next one
 
     def shape(self, site: str, sizes: Sizes) -> tuple[int, ...]:
         """The shape of ``site`` in a run of these sizes."""
         return tuple(dim_size(dim, sizes) for dim in self.sites[site])
+
+
+def has_batch(shape: Sequence[int | str]) -> bool:
+    """Whether the first axis of an input is that of the batch."""
+    return "batch" in str(shape[0])
 
 
 def axes_of(site: str) -> tuple[str, ...]:

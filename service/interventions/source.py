@@ -1,7 +1,6 @@
 """Interventions as a source of inputs: those of the graph that change activations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,21 +14,15 @@ from service.codec.long_tensor import read_all
 from service.http.direct import RequestContext
 from service.inference.source import NO_FIELDS, FieldDefinitions, InputSource, SourceInputs
 from service.inference.stages import Stage, Stages
-from service.interventions.intervened import OUTPUT, WHOLE, Intervened
+from service.interventions.intervenable import Intervenable
+from service.interventions.intervened import Intervened
 from service.interventions.request import FIELD, Intervention, OtherRun, read_interventions, within
 from service.interventions.schemas import FIELDS
-from service.interventions.sites import Sites
-from service.model.feature_graphs import FeatureGraphs
+from service.interventions.sites import has_batch
+from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.model import Model
-from service.tokens.request import tensors_of, tokenize
-
-
-@dataclass(frozen=True)
-class Intervenable:
-    """A version whose activations can be changed."""
-
-    sites: Sites
-    graphs: FeatureGraphs
+from service.tokens.request import tensors_of, tokenize, tokens_json
+from service.tokens.tokenizer import TokenizedTexts
 
 
 class InterventionSource(InputSource[Sequence[Intervention]]):
@@ -51,23 +44,65 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             return None
         if reader is None:
             raise Invalid("not accepted in V2: POST /v1/attention or /v1/text takes interventions", FIELD)
-        sites = self.versions[model].sites
-        if sites.refused:
-            raise Invalid(f"model '{model.name}' takes no interventions: {sites.refused}", FIELD)
-        return read_interventions(element, reader, model, sites, self._max_text_bytes)
+        return read_interventions(element, reader, model, self.version(model).sites, self._max_text_bytes)
 
     def open(self, reference: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[SourceInputs]:
-        version = self.versions[model]
-        if not version.graphs.are_open((WHOLE, OUTPUT)):
-            yield Stage(self._opening, 0, partial(version.graphs.open, (WHOLE, OUTPUT)))
-        sent = {name: array for one in reference for name, array in one.numbers.items()}
+        yield from self.open_graphs(self.versions[model], (WHOLE, OUTPUT))
+        return Intervened((yield from self.values(reference, model, context)))
+
+    def version(self, model: Model) -> Intervenable:
+        """The version of ``model``.
+
+        Raises:
+            Invalid: its activations cannot be changed.
+        """
+        version = self.versions.get(model)
+        refused = "it is no model of transformers" if version is None else version.sites.refused
+        if version is None or refused:
+            raise Invalid(f"model '{model.name}' takes no interventions: {refused}", FIELD)
+        return version
+
+    def open_graphs(self, version: Intervenable, names: Sequence[str]) -> Stages[None]:
+        """Open the graphs of these names, if they are not.
+
+        Raises:
+            Invalid: the files were removed.
+        """
+        if not version.graphs.are_open(names):
+            yield Stage(self._opening, 0, partial(version.graphs.open, names))
+
+    def values(self, interventions: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[Values]:
+        """The values of ``interventions``, whose texts are tokenized.
+
+        Raises:
+            Invalid: a number or a text that does not fit to the model.
+        """
+        sent = {name: array for one in interventions for name, array in one.numbers.items()}
         numbers = yield Stage(self._reading, len(sent), read_all(sent, context.reservation))
-        runs = [run for one in reference for run in one.runs]
+        runs = [run for one in interventions for run in one.runs]
         size = sum(run.texts.size for run in runs if run.texts)
         for run in runs:
             context.reservation.add(run.texts.memory(model) if run.texts else 0)
         inputs = yield Stage(self._tokenizing, size, partial(_inputs_of, runs, numbers, model))
-        return Intervened(reference, inputs, numbers, model, version.sites, version.graphs)
+        version = self.versions[model]
+        return Values(interventions, inputs, numbers, model, version.sites, version.graphs)
+
+    def own_inputs(
+        self, run: OtherRun, model: Model, context: RequestContext
+    ) -> Stages[tuple[dict[str, np.ndarray], list[bytes]]]:
+        """The inputs of the run that is changed, of one row, and its tokens as JSON fields.
+
+        Raises:
+            Invalid: they do not fit to the model.
+        """
+        tensors = yield Stage(self._reading, len(run.tensors), read_all(run.tensors, context.reservation))
+        if run.texts is None:
+            return in_one_row(tensors, model), []
+        context.reservation.add(run.texts.memory(model))
+        tokenizing = partial(tokenize, run.texts, model)
+        tokenized: dict[str, TokenizedTexts] = yield Stage(self._tokenizing, run.texts.size, tokenizing)
+        inputs = in_one_row(tensors | tensors_of(tokenized, True, model), model)
+        return inputs, tokens_json(tokenized, True)
 
 
 def _inputs_of(
@@ -80,13 +115,23 @@ def _inputs_of(
             own = {name: numbers[f"{run.field}.{name}"] for name in run.tensors}
             if run.texts is not None:
                 own |= tensors_of(tokenize(run.texts, model), True, model)
-            for name, array in own.items():
-                shape = model.inputs[name].shape
-                if "batch" not in str(shape[0]):
-                    continue
-                if array.ndim == len(shape) - 1:
-                    own[name] = array[None]
-                elif array.ndim == len(shape) and array.shape[0] != 1:
-                    raise Invalid(f"expected one row, got {array.shape[0]}", name)
-            inputs[run] = {name: own[name] for name in model.inputs if name in own}
+            inputs[run] = in_one_row(own, model)
     return inputs
+
+
+def in_one_row(given: Mapping[str, np.ndarray], model: Model) -> dict[str, np.ndarray]:
+    """The inputs of a run, with a batch of one row.
+
+    Raises:
+        Invalid: several rows.
+    """
+    own = {name: given[name] for name in model.inputs if name in given}
+    for name, array in own.items():
+        shape = model.inputs[name].shape
+        if not has_batch(shape):
+            continue
+        if array.ndim == len(shape) - 1:
+            own[name] = array[None]
+        elif array.ndim == len(shape) and array.shape[0] != 1:
+            raise Invalid(f"expected one row, got {array.shape[0]}", name)
+    return own

@@ -8,16 +8,22 @@ from pathlib import Path
 from service.base.errors import Invalid
 from service.model.graph import Graph, MultiThreadedSession
 from service.model.model import Model
+from service.model.spec import WEIGHTS_FILE
 from service.ort.provider import open_session
 from service.ort.session import Session
 
 
 class FeatureGraphs:
-    """The graphs in ``folder`` by file name. A request has its model; the model is freed after the last one."""
+    """The graphs in ``folder`` by file name. A request has its model; the model is freed after the last one.
 
-    def __init__(self, folder: Path, model: Model, threads: int) -> None:
+    Those whose names begin with one of ``mapped`` have no copy of weights that are in a file: their runs have many rows
+    (``open_session``).
+    """
+
+    def __init__(self, folder: Path, model: Model, threads: int, mapped: tuple[str, ...] = ()) -> None:
         self._folder = folder
         self._threads = threads
+        self._mapped = mapped if (folder / WEIGHTS_FILE).exists() else ()
         self._model = weakref.ref(model)
         self._lock = threading.Lock()
         self._graphs: dict[str, Graph] = {}
@@ -68,7 +74,8 @@ class FeatureGraphs:
 
     def _opened(self, name: str) -> Graph:
         def session(threads: int) -> Session:
-            return Session(open_session(self._folder / f"{name}.onnx", self.model.provider, threads))
+            prepack = not name.startswith(self._mapped)
+            return Session(open_session(self._folder / f"{name}.onnx", self.model.provider, threads, prepack))
 
         alone = session(1)
         onnx = alone.onnx

@@ -58,7 +58,7 @@ def next_tokens(
         Invalid: a logit is not finite.
     """
     rows = []
-    for row, place in zip(logits, _last_places(inputs, *logits.shape[:2]), strict=True):
+    for row, place in zip(logits, last_places(inputs, *logits.shape[:2]), strict=True):
         scores = to_float32(row[place])
         if not is_finite(scores):
             raise Invalid(f"{LOGITS} is not finite: the inputs overflow {logits.dtype}", FIELD)
@@ -74,7 +74,7 @@ def next_tokens(
     return rows
 
 
-def _last_places(inputs: Mapping[str, np.ndarray], rows: int, length: int) -> np.ndarray:
+def last_places(inputs: Mapping[str, np.ndarray], rows: int, length: int) -> np.ndarray:
     """The last position of each row that is no padding."""
     mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
     if mask is None:

@@ -1,0 +1,54 @@
+"""A version whose activations can be changed, and the inputs of its graphs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.interventions.sites import Sites, has_batch
+from service.model.feature_graphs import FeatureGraphs
+from service.model.graph import Arrays
+from service.model.model import Model
+from service.model.spec import TOKEN_INPUTS
+
+HEAD, LAYER = PARTS = "head", "layer_"  # names of graphs, or their beginnings
+START, END = "hidden_in", "hidden_out"  # inputs and outputs of these
+HIDDEN, ANSWER = "hidden_states", "output"  # outputs of a model
+
+
+@dataclass(frozen=True)
+class Intervenable:
+    """The sites and the graphs of a version."""
+
+    sites: Sites
+    graphs: FeatureGraphs
+
+    def in_rows(self, inputs: Arrays, rows: int) -> dict[str, np.ndarray]:
+        """The inputs of a run of so many rows, each that of ``inputs``."""
+        of_model = self.graphs.model.inputs
+        return {
+            name: np.repeat(array, rows, axis=0) if has_batch(of_model[name].shape) else array
+            for name, array in inputs.items()
+        }
+
+    def at_positions(self, inputs: Arrays, places: Sequence[int]) -> dict[str, np.ndarray]:
+        """The ``inputs`` of some positions of the last hidden states."""
+        positions, of_model = self.sites.sites["hidden"][2], self.graphs.model.inputs
+        return {
+            name: array.take(places, of_model[name].shape.index(positions))
+            if positions in of_model[name].shape
+            else array
+            for name, array in inputs.items()
+        }
+
+
+def layer_name(layer: int) -> str:
+    """The graph of a layer."""
+    return f"{LAYER}{layer}"
+
+
+def scores_tokens(model: Model) -> bool:
+    """Whether the output has a score of every token at each position: of language models, masked ones too."""
+    spec, output = model.spec, model.outputs[ANSWER].shape
+    last = [spec.inputs[name].maximum for name in TOKEN_INPUTS if spec and name in model.inputs]
+    return len(output) == 3 and bool(last) and isinstance(last[-1], int) and output[-1] == last[-1] + 1

@@ -1,0 +1,172 @@
+"""The runs of a lens (nostalgebraist, interpreting GPT: the logit lens, 2020): the model, then its head on each layer.
+
+The head takes the hidden states that go into each layer. What it makes of those behind the last one is the output.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from service.base.errors import Invalid, TooMuchMemory
+from service.engine.task import InferenceTask
+from service.interventions.changes import ITEM_BYTES
+from service.interventions.intervenable import ANSWER, HEAD, HIDDEN, START, Intervenable
+from service.interventions.intervened import Intervened
+from service.interventions.own_run import task_of
+from service.interventions.values import Values, check_memory
+from service.model.estimate import RunEstimate
+from service.model.graph import Arrays, Graph, RunOptions
+from service.ort.failures import RUN_ERRORS
+from service.selection.indices import Indices
+from service.selection.reductions import largest
+from service.tensors.cast import is_finite
+from service.tokens.next_tokens import last_places
+
+MAX_POSITIONS = 512  # of a run of the head
+LOGIT_COPIES = 3  # logits, their powers, and an order of them
+
+
+class Lens:
+    """The lens of a request; ``inputs`` are those of its run, of one row, ``values`` those of its interventions."""
+
+    def __init__(
+        self,
+        version: Intervenable,
+        values: Values,
+        inputs: Arrays,
+        count: int,
+        selected: Mapping[str, Indices],
+    ) -> None:
+        self._version, self.model, self.inputs = version, values.model, inputs
+        sizes = self.model.bind(inputs)
+        self._intervened = Intervened(values)
+        self._intervened.add_to(inputs)
+        layers, _, length, _ = version.sites.shape("hidden", sizes)
+        self.layers = _chosen("layers", selected, layers + 1)
+        self.positions = _chosen("positions", selected, length)
+        self._vocabulary = int(self.model.outputs[ANSWER].shape[-1])
+        if count > self._vocabulary:
+            raise Invalid(f"expected at most {self._vocabulary}, the size of the vocabulary, got {count}", "lens_top_k")
+        shape = len(self.layers), len(self.positions)
+        self.indices = np.zeros((*shape, count), np.int64)
+        self.probabilities = np.zeros((*shape, count))
+        self.ranks = np.zeros(shape, np.int64)  # 1 = the likeliest; 0 = no token follows
+        self._last_layer, self._length = layers, length
+        self._targets = self._target_tokens(length)
+        self._states: Arrays = {}
+
+    def first_task(self, max_bytes: int) -> InferenceTask:
+        """The run of the model, with its changes.
+
+        Raises:
+            TooMuchMemory: more than ``max_bytes``.
+        """
+        outputs = [HIDDEN, ANSWER]
+        estimate = self._intervened.estimate(self.inputs, outputs, max_bytes)
+        return task_of(self.model, estimate, self.compute_states)
+
+    def tasks(self, max_bytes: int) -> Iterator[InferenceTask]:
+        """The runs of the head.
+
+        Raises:
+            TooMuchMemory: that of one layer needs more than ``max_bytes``.
+        """
+        below = [place for place, layer in enumerate(self.layers.tolist()) if layer < self._last_layer]
+        rows = max(1, MAX_POSITIONS // self._positions_of_run)
+        start = 0
+        while start < len(below):
+            some = below[start : start + rows]
+            try:
+                estimate = self._estimate(len(some), max_bytes)
+            except TooMuchMemory:
+                if len(some) == 1:
+                    raise
+                rows = len(some) // 2
+                continue
+            start += len(some)
+            yield task_of(self.model, estimate, partial(self.compute_layers, some))
+
+    def compute_states(self, graph: Graph, options: RunOptions | None) -> None:
+        """Compute the hidden states, and the lens of the last layer.
+
+        Raises:
+            Invalid: a number is not finite.
+        """
+
+        def execute(inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+            try:
+                return graph.session.run(graph.select_inputs(inputs), outputs, options)
+            except RUN_ERRORS as error:
+                raise (self.model.provider.translate(error) or error) from None
+
+        self._states = self._intervened.run(graph, execute, self.inputs, [HIDDEN, ANSWER], options)
+        for place in np.flatnonzero(self.layers == self._last_layer):
+            self._read(self._states[ANSWER][:, self.positions], [int(place)])
+
+    def compute_layers(self, places: Sequence[int], graph: Graph, options: RunOptions | None) -> None:
+        """Compute the lens of the layers at ``places`` of ``layers``.
+
+        Raises:
+            Invalid: a number is not finite.
+        """
+        hidden, inputs = self._states[HIDDEN][self.layers[[*places]], 0], self.inputs
+        if self._is_positionwise:
+            hidden, inputs = hidden[:, self.positions], self._version.at_positions(inputs, self.positions.tolist())
+        inputs = self._version.in_rows(inputs, len(places))
+        try:
+            logits = graph.session.run(
+                graph.select_inputs({**inputs, START: np.ascontiguousarray(hidden)}), [ANSWER], options
+            )[ANSWER]
+        except RUN_ERRORS as error:
+            raise (self.model.provider.translate(error) or error) from None
+        self._read(logits if self._is_positionwise else logits[:, self.positions], places)
+
+    def _read(self, logits: np.ndarray, places: Sequence[int]) -> None:
+        """Keep the likeliest tokens of ``logits`` [layers, positions, vocabulary], and the ranks of the next ones."""
+        if not is_finite(logits):
+            raise Invalid("a logit is not finite: the inputs overflow float32", ANSWER)
+        for place, scores in zip(places, logits, strict=True):
+            indices, values = largest(scores, self.indices.shape[-1])
+            most = scores.max(-1, keepdims=True)
+            total = np.exp(scores - most).sum(-1, keepdims=True, dtype=np.float64)
+            self.indices[place] = indices
+            self.probabilities[place] = np.exp(values.astype(np.float64) - most) / total
+            known = np.flatnonzero(self._targets >= 0)
+            of_target = scores[known, self._targets[known]][:, None]
+            self.ranks[place, known] = 1 + (scores[known] > of_target).sum(-1)
+
+    def _target_tokens(self, length: int) -> np.ndarray:
+        """The token that each position predicts: the next one, or of masked models its own; -1 where there is none."""
+        ids = next((self.inputs[name] for name in ("decoder_input_ids", "input_ids") if name in self.inputs), None)
+        if ids is None:
+            return np.full(len(self.positions), -1)
+        targets = np.asarray(ids[0], np.int64)
+        if self.model.signature.predicts_tokens:
+            targets = np.append(targets[1:], -1)
+            targets[last_places(self.inputs, 1, length)[0] :] = -1
+        chosen: np.ndarray = targets[self.positions]
+        return chosen
+
+    def _estimate(self, rows: int, max_bytes: int) -> RunEstimate:
+        graph = self._version.graphs.graph(HEAD)
+        numbers = rows * self._positions_of_run * self._vocabulary
+        memory = ITEM_BYTES * LOGIT_COPIES * numbers
+        check_memory(memory, max_bytes)
+        width = int(self.model.outputs[HIDDEN].shape[-1])
+        sizes = self.model.bind(self._version.in_rows(self.inputs, rows))
+        return RunEstimate(sizes, graph, numbers * width, memory)
+
+    @property
+    def _is_positionwise(self) -> bool:
+        head = self._version.sites.head
+        return head is not None and head.is_positionwise
+
+    @property
+    def _positions_of_run(self) -> int:
+        return len(self.positions) if self._is_positionwise else self._length
+
+
+def _chosen(axis: str, selected: Mapping[str, Indices], size: int) -> np.ndarray:
+    every = np.arange(size)
+    return np.ascontiguousarray(every[selected[axis].resolve(axis, size)]) if axis in selected else every

@@ -1,0 +1,85 @@
+"""The grid of a sweep: its axes are some of those along which the intervention selects."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from service.interventions.changes import Change, Place
+from service.interventions.sites import axes_of
+
+LAYERS = 0  # the axis of layers in an activation
+Cell = tuple[int, ...]  # its place on each axis of the grid
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of ``place``, which has one for each index of the ``axes``; ``value`` is what is added, or replaces."""
+
+    place: Place
+    axes: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of indices on each axis."""
+        return tuple(self.place.selected[axis] for axis in self._numbers)
+
+    @property
+    def count(self) -> int:
+        """The number of cells."""
+        return prod(self.shape)
+
+    def indices(self) -> dict[str, list[int]]:
+        """The indices on each axis of the activation, by its name."""
+        return {name: self._picked(axis).tolist() for name, axis in zip(self.axes, self._numbers, strict=True)}
+
+    def cells_of_layers(self) -> list[tuple[tuple[int, ...], list[Cell]]]:
+        """The layers that cells change, and these cells, those of the same layers together."""
+        cells, layers = [*np.ndindex(self.shape)], self._picked(LAYERS)
+        if LAYERS not in self._numbers:
+            return [(tuple(sorted(layers.tolist())), cells)]
+        axis = self._numbers.index(LAYERS)
+        return [((int(layer),), [cell for cell in cells if cell[axis] == k]) for k, layer in enumerate(layers)]
+
+    def inputs(
+        self, cells: Sequence[Cell], value: np.ndarray | None, kinds: Sequence[str], layer: int | None
+    ) -> dict[str, np.ndarray]:
+        """The graph's inputs of a run that has a row for each of ``cells``, of one ``layer``, or of all for None."""
+        rows = [self._row(cell, value, kinds, layer) for cell in cells]
+        return {name: np.concatenate([row[name] for row in rows], axis=1) for name in rows[0]}
+
+    def _row(
+        self, cell: Cell, value: np.ndarray | None, kinds: Sequence[str], layer: int | None
+    ) -> dict[str, np.ndarray]:
+        place, one = self.place, self.place.intervention
+        chosen: dict[int, int] = dict(zip(self._numbers, cell, strict=True))
+        if layer is not None:
+            chosen[LAYERS] = self._picked(LAYERS).tolist().index(layer)
+        picks = [
+            self._picked(axis)[[chosen[axis]]] if axis in chosen else pick for axis, pick in enumerate(place.picks)
+        ]
+        if value is not None:
+            for axis, k in chosen.items():
+                if value.shape[axis] > 1:
+                    value = value.take([k], axis)
+        shape = place.shape
+        if layer is not None:
+            picks[LAYERS], shape = np.array([0]), (1, *shape[1:])
+        values = {} if value is None else {one: value}
+        return Change(shape, [replace(place, shape=shape, picks=tuple(picks))]).inputs(one.at, values, kinds)
+
+    @property
+    def _numbers(self) -> list[int]:
+        """The places of the axes in the activation."""
+        names = axes_of(self.place.intervention.at)
+        return [names.index(name) for name in self.axes]
+
+    def _picked(self, axis: int) -> np.ndarray:
+        pick = self.place.picks[axis]
+        return np.arange(self.place.shape[axis]) if pick is None else pick
+
+
+def grid_axes(at: str) -> tuple[str, ...]:
+    """The axes of a site that a grid may have."""
+    return tuple(name for name in axes_of(at) if name not in ("batch", "width"))

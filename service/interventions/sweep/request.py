@@ -1,0 +1,102 @@
+"""The fields of a sweep: a run, an intervention, the axes of a grid, and a metric."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from service.base.aliases import name_hint
+from service.base.errors import Invalid, Malformed
+from service.codec.json_parser import JsonObject, parse_object
+from service.codec.json_reader import JsonReader, describe
+from service.codec.json_slices import LongList, LongText
+from service.interventions.request import ONE, Intervention, InterventionReader, OtherRun, within
+from service.interventions.sites import Sites
+from service.interventions.sweep import metrics
+from service.interventions.sweep.grid import grid_axes
+from service.interventions.sweep.metrics import Metric, read_metric
+from service.model.model import Model
+from service.native.request import collect
+from service.selection.indices import Indices
+from service.tokens.request import FIELDS as TEXTS
+
+OVER, POSITION, STREAM = "over", "position", "stream"
+ALL = "all"
+MAX_CELLS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFields:
+    """A sweep as it was sent. ``axes`` are those of its grid; the intervention selects their indices."""
+
+    own: OtherRun
+    intervention: Intervention
+    axes: tuple[str, ...]
+    metric: Metric
+    position: int | None
+    stream: bool
+
+
+def read_sweep(
+    content: bytes, parts: Sequence[LongText | LongList], model: Model, sites: Sites, max_text_bytes: int
+) -> SweepFields:
+    """The fields of the JSON ``content``, of which ``parts`` were cut out.
+
+    Raises:
+        Malformed: not JSON, or a field that is unknown, given twice, or missing.
+        Invalid: one of another type or out of range; ``field`` names it.
+        TooLarge: a text of more than ``max_text_bytes``.
+    """
+    json, reader = parse_object(content, parts), JsonReader(parts)
+    of_run = (*TEXTS, *model.inputs)
+    fields = collect(json, (*of_run, ONE, OVER, metrics.FIELD, POSITION, STREAM))
+    given = {name: part for name in fields if (part := reader.part(fields[name])) is not None}
+    reading = InterventionReader(reader, model, sites, max_text_bytes)
+    if ONE not in given:
+        raise Malformed("missing (required)", ONE)
+    intervention = reading.intervention(given[ONE], ONE)
+    selected = _over(given.get(OVER), intervention, reading)
+    stream = given.get(STREAM, False)
+    if not isinstance(stream, bool):
+        raise Invalid(f"expected a boolean, got {describe(stream)}", STREAM)
+    position = given.get(POSITION)
+    if position is not None and type(position) is not int:
+        raise Invalid(f"expected a whole number, got {describe(position)}", POSITION)
+    own = reading.run({name: value for name, value in given.items() if name in of_run}, "")
+    metric = read_metric(given.get(metrics.FIELD), reader, model)
+    indices = {name: one for name, one in selected.items() if one is not None}
+    intervention = replace(intervention, selected={**intervention.selected, **indices})
+    return SweepFields(own, intervention, tuple(selected), metric, position, stream)
+
+
+def _over(value: Any, intervention: Intervention, reading: InterventionReader) -> Mapping[str, Indices | None]:
+    """The axes of the grid, with the indices of each; None = all."""
+    if not isinstance(value, JsonObject):
+        expected = f'expected an object of axes, such as {{"layers": "{ALL}", "positions": "{ALL}"}}'
+        raise (
+            Invalid(f"{expected}, got {describe(value)}", OVER)
+            if value is not None
+            else Malformed(f"missing (required); {expected}", OVER)
+        )
+    axes = grid_axes(intervention.at)
+    selected: dict[str, Indices | None] = {}
+    with within(OVER):
+        for name in value:
+            if name not in axes:
+                raise Malformed(
+                    f"not an axis of {intervention.at}{name_hint(name, axes) or '; expected ' + ', '.join(axes)}", name
+                )
+            if name in selected:
+                raise Malformed("given twice", name)
+            if name in intervention.selected:
+                raise Malformed(f"cannot be given together with {ONE}.{name}", name)
+            if name == "positions" and intervention.tokens:
+                raise Malformed(f"cannot be given together with {ONE}.tokens", name)
+            part = reading.reader.part(value[name])
+            selected[name] = None if part == ALL else reading.indices(name, part)
+    return selected
+
+
+def check_cells(count: int) -> None:
+    """Raises Invalid: a grid of more than MAX_CELLS."""
+    if count > MAX_CELLS:
+        raise Invalid(f"expected a grid of at most {MAX_CELLS:,} cells, got {count:,}", OVER)

@@ -1,0 +1,208 @@
+"""The runs of a sweep: one without changes, and then one for several cells of the grid, each a row of its batch.
+
+Where there are graphs of the layers, a run begins at the first layer that its cells change: nothing below changes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from service.base.errors import Invalid, TooMuchMemory
+from service.engine.task import InferenceTask
+from service.interventions.changes import ITEM_BYTES
+from service.interventions.intervenable import ANSWER, END, HEAD, HIDDEN, START, Intervenable, layer_name
+from service.interventions.own_run import task_of
+from service.interventions.request import ONE
+from service.interventions.sites import KINDS, along_of
+from service.interventions.sweep.grid import LAYERS, Cell, Grid
+from service.interventions.sweep.metrics import Metric
+from service.interventions.values import OUTPUT, WHOLE, Runs, Values, check_memory
+from service.model.estimate import RunEstimate
+from service.model.graph import Arrays, Graph, RunOptions
+from service.model.model import Model
+from service.ort.failures import RUN_ERRORS
+from service.selection.indices import Indices
+from service.tensors.cast import is_finite
+from service.tokens.next_tokens import last_places
+
+MAX_POSITIONS, MAX_ROWS = 512, 64  # of a run
+CHANGES = 4  # inputs of a site that may be as large as its activation
+
+
+class Sweep:
+    """The sweep of a request; ``inputs`` are those of its run, of one row. ``position`` is that of the output."""
+
+    def __init__(
+        self,
+        version: Intervenable,
+        values: Values,
+        inputs: Arrays,
+        axes: tuple[str, ...],
+        metric: Metric,
+        position: int | None,
+    ) -> None:
+        self._version, self._values, self.inputs, self.metric, self.position = version, values, inputs, metric, position
+        self.model: Model = values.model
+        self.sizes = self.model.bind(inputs)
+        (intervention,) = values.interventions
+        try:
+            place = values.place(intervention, inputs, self.sizes)
+        except Invalid as error:
+            axis = (error.field or "").removeprefix(f"{ONE}.")
+            raise (
+                Invalid(error.detail.removeprefix(f"{error.field}: "), f"over.{axis}") if axis in axes else error
+            ) from None
+        self.grid = Grid(place, axes)
+        self.numbers = np.full(self.grid.shape, np.nan)
+        self.unchanged, self.source = (
+            np.nan,
+            np.nan,
+        )  # the metric of the run without changes, and of the one in ``from``
+        self._before: Runs | None = None
+        self._value: np.ndarray | None = None
+
+    @property
+    def graphs(self) -> list[str]:
+        """The graphs that its runs need."""
+        parts = [HEAD, *map(layer_name, range(self.grid.place.shape[LAYERS]))]
+        return [WHOLE, *(parts if self._starts else [OUTPUT])]
+
+    def first_task(self, max_bytes: int) -> InferenceTask:
+        """The run without changes, and those whose activations the changes take.
+
+        Raises:
+            TooMuchMemory: more than ``max_bytes``.
+        """
+        graph = self._version.graphs.graph(WHOLE)
+        estimate = self._values.estimate(graph, self.inputs, [self.metric.of], max_bytes, has_own=True)
+        check_memory(estimate.memory, max_bytes)
+        return task_of(self.model, estimate, self.compute_unchanged)
+
+    def tasks(self, max_bytes: int) -> Iterator[InferenceTask]:
+        """The runs of all cells. As many share a run as ``max_bytes`` allow.
+
+        Raises:
+            TooMuchMemory: the run of one cell needs more.
+        """
+        rows = max(1, min(MAX_ROWS, MAX_POSITIONS // max(1, self._length)))
+        for layers, cells in self.grid.cells_of_layers():
+            start = 0
+            while start < len(cells):
+                some = cells[start : start + rows]
+                try:
+                    estimate = self._estimate(layers, len(some), max_bytes)
+                except TooMuchMemory:
+                    if len(some) == 1:
+                        raise
+                    rows = len(some) // 2
+                    continue
+                start += len(some)
+                yield task_of(self.model, estimate, partial(self.compute_cells, layers, some))
+
+    def compute_unchanged(self, graph: Graph, options: RunOptions | None) -> None:
+        """Run the model without changes, and the other runs.
+
+        Raises:
+            Invalid: an activation is not finite.
+        """
+        outputs = [self.metric.of]
+        runs = self._values.runs(graph, self.inputs, options, outputs, [*outputs, *([HIDDEN] if self._starts else [])])
+        self._before = runs
+        self._value = self._values.value(self.grid.place, runs, self.inputs)
+        scores = self._at_position(runs.found[None][self.metric.of], self.inputs)
+        self.unchanged = float(self.metric(scores, scores[0])[0])
+        source = self.grid.place.intervention.source
+        if source is not None:
+            theirs = self._at_position(runs.found[source][self.metric.of], self._values.inputs[source])
+            self.source = float(self.metric(theirs, scores[0])[0])
+
+    def compute_cells(
+        self, layers: Sequence[int], cells: Sequence[Cell], graph: Graph, options: RunOptions | None
+    ) -> None:
+        """Compute the numbers of ``cells``, which change ``layers``.
+
+        Raises:
+            Invalid: the output is not finite.
+        """
+        assert self._before is not None, "the unchanged run is first"
+        inputs = self._version.in_rows(self.inputs, len(cells))
+        try:
+            if self._starts:
+                output = self._through_layers(graph, layers, cells, inputs, options)
+            else:
+                changes = self._changes(graph, cells, None)
+                output = graph.session.run(graph.select_inputs({**inputs, **changes}), [self.metric.of], options)
+        except RUN_ERRORS as error:
+            raise (self.model.provider.translate(error) or error) from None
+        scores = self._at_position(output[self.metric.of], inputs)
+        if not is_finite(scores):
+            raise Invalid(f"{self.metric.of} is not finite after a change: it overflows float32", ONE)
+        unchanged = self._at_position(self._before.found[None][self.metric.of], self.inputs)[0]
+        for cell, number in zip(cells, self.metric(scores, unchanged), strict=True):
+            self.numbers[cell] = number
+
+    def _through_layers(
+        self, graph: Graph, layers: Sequence[int], cells: Sequence[Cell], inputs: Arrays, options: RunOptions | None
+    ) -> dict[str, np.ndarray]:
+        """The output, from the unchanged hidden states before the first of ``layers``."""
+        assert self._before is not None, "the unchanged run is first"
+        hidden = np.repeat(self._before.found[None][HIDDEN][layers[0]], len(cells), axis=0)
+        for layer in range(layers[0], self.grid.place.shape[LAYERS]):
+            part = self._version.graphs.beside(graph, layer_name(layer))
+            changes = self._changes(part, cells, layer) if layer in layers else {}
+            (hidden,) = part.session.run(
+                part.select_inputs({**inputs, **changes, START: hidden}), [END], options
+            ).values()
+        head = self._version.graphs.beside(graph, HEAD)
+        if self._is_at_one_position:
+            place = [self._place(hidden.shape[1], inputs)]
+            hidden, inputs = np.ascontiguousarray(hidden[:, place]), self._version.at_positions(inputs, place)
+        return head.session.run(head.select_inputs({**inputs, START: hidden}), [self.metric.of], options)
+
+    def _changes(self, graph: Graph, cells: Sequence[Cell], layer: int | None) -> dict[str, np.ndarray]:
+        site = self.grid.place.intervention.at
+        kinds = [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
+        return self.grid.inputs(cells, self._value, kinds, layer)
+
+    def _estimate(self, layers: Sequence[int], rows: int, max_bytes: int) -> RunEstimate:
+        inputs = self._version.in_rows(self.inputs, rows)
+        graph = self._version.graphs.graph(WHOLE if self._starts else OUTPUT)
+        own = self._values.estimate_own(graph, inputs, [self.metric.of], max_bytes)
+        shape = self.grid.place.shape
+        changed = shape[1:] if self._starts else shape
+        memory = own.memory + CHANGES * ITEM_BYTES * rows * prod(changed)
+        check_memory(memory, max_bytes)
+        size = own.size * (shape[LAYERS] - layers[0]) // shape[LAYERS] if self._starts else own.size
+        return replace(own, graph=graph, size=size, memory=memory)
+
+    @property
+    def _starts(self) -> bool:
+        """Whether runs begin at the first layer that changes."""
+        return self._version.sites.has_layers
+
+    @property
+    def _length(self) -> int:
+        """The number of positions."""
+        at = self.grid.place.intervention.at
+        return self.grid.place.shape[along_of(at)]
+
+    @property
+    def _is_at_one_position(self) -> bool:
+        """Whether the output at one position needs no other."""
+        head = self._version.sites.head
+        return self.metric.of == ANSWER and head is not None and head.is_positionwise
+
+    def _place(self, length: int, inputs: Arrays) -> int:
+        """The position of the output: by default the last token of a language model, the first one of others."""
+        if self.position is not None:
+            return int(np.arange(length)[Indices((self.position,)).resolve("position", length)][0])
+        return int(last_places(inputs, 1, length)[0]) if self.model.signature.predicts_tokens else 0
+
+    def _at_position(self, output: np.ndarray, inputs: Arrays) -> np.ndarray:
+        """The scores or the vector of each row: at one position, if the output has several."""
+        if output.ndim == 2:
+            return output
+        return output[:, self._place(output.shape[1], inputs) if output.shape[1] > 1 else 0]

@@ -1,0 +1,263 @@
+"""What interventions add to activations, or put in place of them: numbers that were sent, or what other runs have."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from service.base.errors import Invalid, TooMuchMemory
+from service.base.messages import sizes_words
+from service.interventions.changes import ITEM_BYTES, LAST, Place, place_of
+from service.interventions.request import FIELD, Intervention, OtherRun, within
+from service.interventions.sites import RETURNED, Sites, along_of, ids_of
+from service.model.estimate import RunEstimate
+from service.model.feature_graphs import FeatureGraphs
+from service.model.graph import Arrays, Graph, RunOptions
+from service.model.model import Model
+from service.ort.failures import RUN_ERRORS
+from service.tensors.cast import is_finite
+from service.tensors.dims import Sizes
+
+WHOLE, OUTPUT = "interventions", "interventions_output"  # graphs; OUTPUT has no activations
+BATCH = 1  # its axis in an activation
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Results of the other runs of a request, and of its own run without changes (None), by name."""
+
+    found: Mapping[OtherRun | None, Mapping[str, np.ndarray]]
+
+    def activation(self, run: OtherRun | None, site: str, layers: int) -> np.ndarray:
+        """What ``run`` has at ``site`` in all ``layers``."""
+        return self.found[run][RETURNED.get(site, site)][:layers]
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of ``interventions``. ``inputs`` are those of the other runs, ``numbers`` what was sent."""
+
+    interventions: Sequence[Intervention]
+    inputs: Mapping[OtherRun, dict[str, np.ndarray]]
+    numbers: Mapping[str, np.ndarray]
+    model: Model
+    sites: Sites
+    graphs: FeatureGraphs
+
+    @cached_property
+    def sizes(self) -> dict[OtherRun, Sizes]:
+        """The sizes of the other runs.
+
+        Raises:
+            Invalid: inputs that do not fit to the model.
+        """
+        return {run: self._sizes(run) for run in self.inputs}
+
+    @cached_property
+    def has_mean(self) -> bool:
+        """Whether the run without changes is needed."""
+        return any(isinstance(one.replace, str) for one in self.interventions)
+
+    def _known(self, graph: Graph) -> Graph:
+        """``graph`` with the outputs that the model has, for its estimate."""
+        return replace(graph, outputs=graph.outputs & self.model.outputs.keys())
+
+    def estimate(
+        self, graph: Graph, own: Arrays, outputs: Collection[str], max_bytes: int, has_own: bool = False
+    ) -> RunEstimate:
+        """The memory and time of a run of ``graph`` with the inputs ``own``, and of ``runs`` before it.
+
+        With ``has_own`` the run without changes is among these.
+
+        Raises:
+            TooMuchMemory: more than ``max_bytes``.
+        """
+        model, sizes = self.model, self.model.bind(own)
+        last = self.estimate_own(graph, own, outputs, max_bytes)
+        before = [(self.inputs[run], self.sizes[run]) for run in self.inputs]
+        if self.has_mean or has_own:
+            before.append(({**own}, sizes))
+        whole = self._known(self.graphs.graph(WHOLE)) if before else None
+        others = [model.estimate(inputs, [], its, max_bytes, whole) for inputs, its in before]
+        kept = sum(ITEM_BYTES * prod(self.sites.shape(site, its)) for _, its in before for site in self.sites.sites)
+        memory = last.memory + max((one.memory for one in others), default=0) + kept
+        return replace(last, graph=graph, size=last.size + sum(one.size for one in others), memory=memory)
+
+    def estimate_own(self, graph: Graph, own: Arrays, outputs: Collection[str], max_bytes: int) -> RunEstimate:
+        """The memory and time of a run of ``graph`` alone.
+
+        Raises:
+            TooMuchMemory: more than ``max_bytes``.
+        """
+        return self.model.estimate(own, outputs, self.model.bind(own), max_bytes, self._known(graph))
+
+    def place(self, one: Intervention, own: Arrays, sizes: Sizes) -> Place:
+        """The place of ``one`` in a run of ``sizes`` with the inputs ``own``.
+
+        Raises:
+            Invalid: an index out of range, a token that is not there, or a tensor of another shape.
+        """
+        shape, source = self.sites.shape(one.at, sizes), None
+        if one.source is not None:
+            source = self.sites.shape(one.at, self.sizes[one.source])
+        place = place_of(one, shape, self._positions(one, own), source)
+        for name in ("add", "replace"):
+            key = f"{one.field}.{name}"
+            if key in self.numbers:
+                with within(key):
+                    _full(self.numbers[key], place)
+        return place
+
+    def runs(
+        self,
+        graph: Graph,
+        own: Arrays,
+        options: RunOptions | None,
+        outputs: Collection[str] = (),
+        of_own: Collection[str] = (),
+    ) -> Runs:
+        """What other runs have, with ``outputs``, and what the ``own`` one has without changes, with ``of_own``.
+
+        Raises:
+            Invalid: an activation is not finite.
+            OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
+        """
+        found: dict[OtherRun | None, dict[str, np.ndarray]] = {
+            run: self._run(graph, run, inputs, options, outputs) for run, inputs in self.inputs.items()
+        }
+        if self.has_mean or of_own:
+            found[None] = self._run(graph, None, own, options, of_own)
+        return Runs(found)
+
+    def value(self, place: Place, runs: Runs, own: Arrays) -> np.ndarray | None:
+        """What is added at ``place``, or replaces it there: [layers, batch, ...]; None if it is scaled."""
+        one = place.intervention
+        if one.source is not None:
+            picks = [*place.picks]
+            picks[along_of(one.at)] = place.source_positions
+            return _picked(runs.activation(one.source, one.at, place.shape[0]), picks)
+        if isinstance(one.replace, str):
+            return self._mean(place, runs.activation(None, one.at, place.shape[0]), own)
+        if one.replace is not None:
+            return np.expand_dims(_full(self.numbers[f"{one.field}.replace"], place), BATCH)
+        if one.add is None:
+            return None
+        if one.add.numbers is not None:
+            vector = np.expand_dims(_full(self.numbers[f"{one.field}.add"], place), BATCH)
+        else:
+            vector = _steering(place, one.add.plus, runs)
+            if one.add.minus is not None:
+                vector = vector - _steering(place, one.add.minus, runs)
+        if one.norm_match:
+            length = np.linalg.norm(vector, axis=-1, keepdims=True)
+            if not length.all():
+                raise Invalid("expected a vector that is not 0, which has no direction", f"{one.field}.add")
+            vector = vector / length
+        return np.asarray(vector * one.add.scale, np.float32)
+
+    def _sizes(self, run: OtherRun) -> Sizes:
+        with within(run.field):
+            return self.model.bind(self.inputs[run])
+
+    def _run(
+        self, graph: Graph, run: OtherRun | None, inputs: Arrays, options: RunOptions | None, outputs: Collection[str]
+    ) -> dict[str, np.ndarray]:
+        """The ``outputs`` of a run without changes, and its activations at the sites that need them."""
+        sites = {
+            one.at
+            for one in self.interventions
+            if (run in one.runs if run is not None else isinstance(one.replace, str))
+        }
+        names = [*dict.fromkeys([*outputs, *(RETURNED.get(site, site) for site in sorted(sites))])]
+        whole = self.graphs.beside(graph, WHOLE)
+        try:
+            results = whole.session.run(whole.select_inputs(inputs), names, options)
+        except RUN_ERRORS as error:
+            raise (self.model.provider.translate(error) or error) from None
+        for name in names:
+            if not is_finite(results[name]):
+                raise Invalid(f"{name} is not finite: the inputs overflow float32", run.field if run else FIELD)
+        return results
+
+    def _mean(self, place: Place, activation: np.ndarray, own: Arrays) -> np.ndarray:
+        """The mean over the positions that are no padding."""
+        along = along_of(place.intervention.at)
+        prefix = "decoder_" if ids_of(place.intervention.at, own.keys()).startswith("decoder_") else ""
+        mask = own.get(f"{prefix}attention_mask")
+        weights = np.ones((activation.shape[BATCH], activation.shape[along])) if mask is None else np.asarray(mask)
+        shape = [1] * activation.ndim
+        shape[BATCH], shape[along] = activation.shape[BATCH], activation.shape[along]
+        weights = np.broadcast_to(weights, (shape[BATCH], shape[along])).reshape(shape)
+        mean = (activation * weights).sum(axis=along, keepdims=True) / weights.sum(axis=along, keepdims=True)
+        picks = [*place.picks]
+        picks[along] = None
+        return _picked(mean.astype(np.float32), picks)
+
+    def _positions(self, one: Intervention, own: Arrays) -> list[int] | None:
+        """The positions of the tokens that ``one`` names."""
+        if not one.tokens:
+            return None
+        ids = own[ids_of(one.at, own.keys())]
+        if len(ids) != 1:
+            raise Invalid(f"requires one text, got {len(ids)}", f"{one.field}.tokens")
+        tokenizer = self.model.tokenizer
+        words = [_word(tokenizer.token(int(token)) or "") for token in ids[0]]
+        named = {_word(token): token for token in one.tokens}
+        missing = [token for word, token in named.items() if word not in words]
+        if missing:
+            raise Invalid(f"{missing[0]!r} is not a token of the text", f"{one.field}.tokens")
+        return [place for place, word in enumerate(words) if word in named]
+
+
+def check_memory(memory: int, max_bytes: int) -> None:
+    """Raises TooMuchMemory: ``memory`` is more than ``max_bytes``."""
+    if memory > max_bytes:
+        got, most = sizes_words(memory, max_bytes)
+        raise TooMuchMemory(
+            f"this request needs about {got}, which exceeds the maximum allowed, {most} (max_memory_bytes); "
+            "change fewer sites, or send a shorter text"
+        )
+
+
+def _steering(place: Place, run: OtherRun | None, runs: Runs) -> np.ndarray:
+    """The mean over its positions, by default the last one, of the activation of ``run``."""
+    assert run is not None, "a vector has numbers or a run"
+    at = place.intervention.at
+    activation, along = runs.activation(run, at, place.shape[0]), along_of(at)
+    size = activation.shape[along]
+    positions = np.arange(size)[(run.positions or LAST).resolve(f"{run.field}.positions", size)]
+    picks = [*place.picks]
+    picks[along] = positions
+    mean: np.ndarray = _picked(activation, picks).mean(axis=along, keepdims=True)
+    return mean
+
+
+def _picked(activation: np.ndarray, picks: Sequence[np.ndarray | None]) -> np.ndarray:
+    """The selected numbers."""
+    for axis, pick in enumerate(picks):
+        if pick is not None:
+            activation = activation.take(pick, axis)
+    return activation
+
+
+def _full(array: np.ndarray, place: Place) -> np.ndarray:
+    """``array`` with all axes of ``place`` but that of the batch.
+
+    Raises:
+        Invalid: it does not broadcast to them.
+    """
+    selected = [size for axis, size in enumerate(place.selected) if axis != BATCH]
+    try:
+        fits = np.broadcast_shapes(array.shape, selected) == tuple(selected)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise Invalid(f"expected a shape that broadcasts to {selected}, got {list(array.shape)}")
+    return array.reshape((1,) * (len(selected) - array.ndim) + array.shape)
+
+
+def _word(token: str) -> str:
+    """A token without the characters by which tokenizers mark the begin of a word."""
+    return token.strip().lstrip("Ġ▁").removeprefix("##")
