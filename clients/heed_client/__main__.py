@@ -15,7 +15,7 @@ import numpy as np
 from heed_client.answer import Answer
 from heed_client.block import Block
 from heed_client.client import Client
-from heed_client.command import files, generate
+from heed_client.command import files, generate, interpret
 from heed_client.command.arguments import FLAGS, GENERATION, NUMBERS, OPTIONS, TENSORS, parser
 from heed_client.command.files import FileError
 from heed_client.command.labels import axes_of, batch_axis, texts_of, tokens_of
@@ -65,6 +65,9 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         raise UsageError(f"--{formats[0]}: cannot be combined with --weights-top-k")
     given = Labels(_labels("--labels", options.labels), _labels("--key-labels", options.key_labels))
     _check_flags(options, formats)
+    if options.sweep or options.lens:
+        _interpret(heed, options, inputs, formats)
+        return
     if options.generate:
         _generate(heed, options, inputs, formats, given)
         return
@@ -155,6 +158,42 @@ def _generate(
         )  # fmt: skip
 
 
+def _interpret(heed: Client, options: argparse.Namespace, inputs: dict[str, Any], formats: Sequence[str]) -> None:
+    """Write a sweep or a lens: as JSON, or on a terminal as a table or a heat map."""
+    flag = "sweep" if options.sweep else "lens"
+    others = ("outputs", "next_tokens", "binary", *OPTIONS, *GENERATION)
+    wrong = [name for name in inputs if name in others and not (name == "layers" and options.lens)]
+    if options.generate or wrong or (options.sweep and options.lens) or (options.lens and formats):
+        other = wrong[0] if wrong else "generate" if options.generate else "lens" if options.sweep else formats[0]
+        raise UsageError(f"--{other.replace('_', '-')}: cannot be combined with --{flag}")
+    changes = inputs.pop("interventions", None) or []
+    drawn = None
+    if options.sweep:
+        if len(changes) != 1:
+            raise UsageError(f"--sweep: needs one --intervene, got {len(changes)}")
+        inputs |= {"over": options.sweep, "metric": options.metric, "position": options.position}
+        sweep = heed.sweep(options.block, intervention=changes[0], **inputs)
+        document = interpret.sweep_document(sweep)
+        if formats:
+            try:
+                drawn = interpret.sweep_matrices(sweep, options.at)
+            except ValueError as error:
+                raise UsageError(f"--{error}") from None
+    else:
+        lens = heed.lens(options.block, lens_top_k=options.lens, interventions=changes or None, **inputs)
+        document = interpret.lens_document(lens)
+        if not options.out and not options.json and sys.stdout.isatty():
+            print(interpret.lens_table(lens))
+            return
+    if drawn is not None:
+        _draw(options, formats, drawn, str)
+    out = options.out or ("" if formats and not options.json else "-")
+    if out and not out.endswith(("-", ".json")):
+        raise UsageError(f"--out {out}: a {flag} is written as .json")
+    if out:
+        files.write(out, {}, document)
+
+
 def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[Sequence[str]]) -> dict[str, str]:
     """Where the weights are from, as a page says it."""
     options = [f"{name} = {json.dumps(inputs[name])}" for name in block.parameters if name in inputs]
@@ -172,6 +211,11 @@ def _check_flags(options: argparse.Namespace, formats: Sequence[str]) -> None:
     for flag in GENERATION:
         if getattr(options, flag) is not None and not options.generate:
             raise UsageError(f"--{flag.replace('_', '-')}: needs --generate")
+    for flag in ("metric", "position"):
+        if getattr(options, flag) is not None and not options.sweep:
+            raise UsageError(f"--{flag}: needs --sweep")
+    if options.sweep and "html" in formats:
+        raise UsageError("--html: does not draw differences; use --plot or --show with --sweep")
     for flag in ("title", "cmap", "size"):
         if getattr(options, flag) and not options.plot:
             raise UsageError(f"--{flag}: needs --plot")

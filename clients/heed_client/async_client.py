@@ -45,6 +45,8 @@ class AsyncClient:
     describe = awaited(Client.describe)
     attend = awaited(Client.attend)
     tokenize = awaited(Client.tokenize)
+    sweep = awaited(Client.sweep)
+    lens = awaited(Client.lens)
     generate = asynchronous(Client.generate)
 
     def memory(

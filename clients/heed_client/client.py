@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 import numpy as np
 
-from heed_client import native
+from heed_client import interpretation, native
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary
@@ -21,6 +21,7 @@ from heed_client.calls import Call, Calls
 from heed_client.connection import http_options, named_inputs, text_fields
 from heed_client.errors import TimedOut, Unreachable, transport_errors
 from heed_client.generation.generation import GenerateRequest, Generation
+from heed_client.interpretation import Lens, Sweep
 from heed_client.memories.calls import Description, MemoryCalls
 from heed_client.memories.memory import Memory
 from heed_client.selection import Indices, normalized
@@ -284,6 +285,73 @@ class Client:
         fields = text_fields(text, text_pair, None, truncation, add_special_tokens) | normalized(choices)
         tensors = {name: array(name, tensor) for name, tensor in inputs.items() if tensor is not None}
         return self._generation(GenerateRequest(model, tensors, fields, quantized))
+
+    def sweep(
+        self,
+        /,
+        model: str,
+        text: str | None = None,
+        *,
+        intervention: Mapping[str, Any],
+        over: Mapping[str, Indices] | Sequence[str],
+        metric: str | Mapping[str, Any] | None = None,
+        position: int | None = None,
+        text_pair: str | None = None,
+        text_target: str | None = None,
+        truncation: bool | None = None,
+        add_special_tokens: bool = True,
+        **inputs: TensorLike,
+    ) -> Sweep:
+        """Run a model of transformers with one intervention at each place of a grid (activation patching, causal
+        tracing): ``heed.sweep(model, text, intervention={"at": "hidden", "from": {"text": other}}, over=["layers",
+        "positions"], metric={"logit_difference": [" Paris", " Rome"]}).values``.
+
+        ``over`` names the axes of the grid: "layers", "heads", "positions", "queries", "keys"; as a mapping with the
+        indices of each. ``metric`` is a number of the answer at ``position``, by default that of the last token:
+        {"logit_difference": [a, b]} or {"probability": a} of tokens or their ids, "kl", "total_variation", or
+        "cosine_distance" of embeddings and hidden states. In place of a text the run may be ``input_ids=`` or the
+        model's other inputs.
+
+        Raises:
+            HeedError: see ``heed_client.errors``.
+            ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
+        """
+        grid = over if isinstance(over, Mapping) else dict.fromkeys(over, "all")
+        fields = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
+        fields |= {"intervention": intervention, "over": grid, "metric": metric, "position": position}
+        return self._execute(interpretation.sweep(self._calls, model, inputs, fields))
+
+    def lens(
+        self,
+        /,
+        model: str,
+        text: str | None = None,
+        *,
+        lens_top_k: int | None = None,
+        layers: Indices = None,
+        positions: Indices = None,
+        interventions: Sequence[Mapping[str, Any]] | None = None,
+        text_pair: str | None = None,
+        text_target: str | None = None,
+        truncation: bool | None = None,
+        add_special_tokens: bool = True,
+        **inputs: TensorLike,
+    ) -> Lens:
+        """The ``lens_top_k`` (5) likeliest tokens of every layer and position: what a language model's own final norm
+        and head make of its hidden states (the logit lens), also of a run with ``interventions``.
+
+        Raises:
+            HeedError: see ``heed_client.errors``.
+            ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
+        """
+        fields = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
+        fields |= {
+            "lens_top_k": lens_top_k,
+            "layers": layers,
+            "positions": positions,
+            "interventions": None if interventions is None else list(interventions),
+        }
+        return self._execute(interpretation.lens(self._calls, model, inputs, fields))
 
     def memory(
         self,

@@ -110,6 +110,19 @@ def parser() -> Parser:
     add("--intervene", action="append", type=_object, metavar="JSON", dest="interventions",
         help='change an activation: \'{"at": "weights", "layers": 3, "heads": 1, "scale": 0}\' removes a head; repeat '
         "it for further changes; --describe lists the sites")  # fmt: skip
+    add("--sweep", type=_axes, metavar="AXES", help="make the change of --intervene at each place of a grid, such as "
+        'layers,positions or \'{"layers": "2:6", "heads": "all"}\'; --show draws how the metric changes')  # fmt: skip
+    add("--metric", type=_metric, metavar="METRIC", help='of --sweep: kl, total_variation, cosine_distance, '
+        '\'{"probability": " Paris"}\' or \'{"logit_difference": [" Paris", " Rome"]}\'')  # fmt: skip
+    add(
+        "--position",
+        type=int,
+        metavar="N",
+        help="of the output whose metric is taken (default: that of the last token)",
+    )
+    add(
+        "--lens", type=whole, metavar="K", help="of a language model: the K likeliest tokens of each layer and position"
+    )
 
     parameters = root.add_argument_group("parameters", "--describe lists a block's parameters with their defaults.")
     add = parameters.add_argument
@@ -194,6 +207,16 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
     return value
+
+
+def _axes(text: str) -> Any:
+    """Names of axes, or a JSON object with the indices of each."""
+    return _object(text) if text.lstrip().startswith("{") else text.split(",")
+
+
+def _metric(text: str) -> Any:
+    """The name of a metric, or a JSON object."""
+    return _object(text) if text.lstrip().startswith("{") else text
 
 
 def _index(text: str) -> tuple[int, ...]:

@@ -1,0 +1,123 @@
+"""The answers of ``Client.sweep`` and ``Client.lens``, and the calls that return them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import numpy as np
+
+from heed_client import native
+from heed_client.answer import Tokens
+from heed_client.arrays import array
+from heed_client.calls import Call, Calls, parse
+
+T = TypeVar("T")
+TOKEN_FIELDS = (
+    "tokens", "offsets", "truncated", "input_ids", "attention_mask", "target_tokens", "target_offsets",
+    "target_truncated", "decoder_input_ids", "decoder_attention_mask",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """The numbers of a sweep: ``values`` has an axis for each of ``axes``, ``indices`` those of each axis.
+
+    ``unchanged`` is the number of the run without changes, ``source`` that of the run in ``from``, ``tokens`` those of
+    the text.
+    """
+
+    model: str
+    axes: tuple[str, ...]
+    indices: Mapping[str, Sequence[int]]
+    metric: Any
+    unchanged: float
+    values: np.ndarray
+    source: float | None = None
+    tokens: Tokens | None = None
+
+    def __repr__(self) -> str:
+        shape = ", ".join(f"{len(self.indices[axis])} {axis}" for axis in self.axes)
+        return f"<Sweep of {self.model}: {self.metric} over {shape or 'one cell'}, unchanged {self.unchanged:.6g}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Lens:
+    """What each layer would predict: arrays [layers, positions, k] of token ids, and of their probabilities.
+
+    ``predicted`` has the tokens, None without a tokenizer, ``ranks`` [layers, positions] the rank of the token that
+    comes next (of masked models of the token itself): 1 = the likeliest, 0 = there is none.
+    """
+
+    model: str
+    layers: Sequence[int]
+    positions: Sequence[int]
+    indices: np.ndarray
+    probabilities: np.ndarray
+    ranks: np.ndarray
+    predicted: Sequence[Sequence[Sequence[str | None]]] | None = None
+    tokens: Tokens | None = None
+
+    def __repr__(self) -> str:
+        layers, positions, k = self.indices.shape
+        return f"<Lens of {self.model}: {k} tokens of {layers} layers and {positions} positions>"
+
+
+def sweep(calls: Calls, model: str, inputs: Mapping[str, Any], fields: Mapping[str, Any]) -> Call[Sweep]:
+    """``inputs`` are the tensors of the run, ``fields`` the others of the request."""
+    return _call(calls, "sweep", model, inputs, fields, _sweep)
+
+
+def lens(calls: Calls, model: str, inputs: Mapping[str, Any], fields: Mapping[str, Any]) -> Call[Lens]:
+    """``inputs`` are the tensors of the run, ``fields`` the others of the request."""
+    return _call(calls, "lens", model, inputs, fields, _lens)
+
+
+def _call(
+    calls: Calls,
+    path: str,
+    model: str,
+    inputs: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    read: Callable[[dict[str, Any]], T],
+) -> Call[T]:
+    arrays = {name: array(name, tensor) for name, tensor in inputs.items() if tensor is not None}
+    options = {name: native.nested(value) for name, value in fields.items() if value is not None}
+    headers = {"Content-Type": "application/json"}
+    url = f"/v1/{path}/{quote(model, safe='')}"
+    response = yield from calls.send("POST", url, native.encode(arrays, options), headers)
+    return parse(response, lambda: read(response.json()))
+
+
+def _sweep(answer: dict[str, Any]) -> Sweep:
+    axes = tuple(answer["axes"])
+    return Sweep(
+        answer["model"],
+        axes,
+        {axis: answer[axis] for axis in axes},
+        answer["metric"],
+        answer["unchanged"],
+        np.array(answer["values"], np.float64),
+        answer.get("source"),
+        _tokens(answer),
+    )
+
+
+def _lens(answer: dict[str, Any]) -> Lens:
+    found = answer["lens"]
+    return Lens(
+        answer["model"],
+        answer["layers"],
+        answer["positions"],
+        np.array(found["indices"], np.int64),
+        np.array(found["probabilities"], np.float64),
+        np.array([[rank or 0 for rank in ranks] for ranks in answer["ranks"]], np.int64),
+        found.get("tokens"),
+        _tokens(answer),
+    )
+
+
+def _tokens(answer: dict[str, Any]) -> Tokens | None:
+    """The tokens of the text; None of a run that has none."""
+    fields = {name: answer[name] for name in TOKEN_FIELDS if name in answer}
+    return Tokens(answer["model"], fields) if fields else None
