@@ -19,6 +19,7 @@ SLACK = 4  # the largest error of a few numbers is random
 KINDS = ("weights", "head_output", "hidden", "attention_output", "mlp_output")
 LAYER = 1
 POSITIONS, HEAD, KEYS = [1, 3], 1, [0, 2]
+POSITION = 3  # of the output of which a sweep has a number
 Change = Callable[[Tensor], Tensor]
 
 
@@ -95,6 +96,35 @@ def check_interventions(
                 error = np.abs(np.array(answer.json()["output"]) - output).max()
                 limit = max(ERROR * max(1, np.abs(output).max()), SLACK * np.abs(other - output).max())
                 assert error <= limit, (prefix + kind, fields)
+
+
+def check_sweeps(client: httpx.Client, inputs: dict[str, np.ndarray]) -> None:
+    """Check that a sweep over each site of the server's model ``mine`` has the numbers of runs with one intervention,
+    which ``check_interventions`` compares with transformers."""
+    row = {name: array[0].tolist() for name, array in inputs.items()}
+    block = client.get("/v1/attention/mine").json()
+    of = "embedding" if "embedding" in {output["name"] for output in block["outputs"]} else "output"
+
+    def vector(*interventions: dict[str, Any]) -> np.ndarray:
+        changes = {"interventions": [*interventions]} if interventions else {}
+        answer = client.post("/v1/attention/mine", json={**row, "outputs": [of], **changes})
+        array = np.array(answer.json()[of])
+        return array if array.ndim == 1 else array[POSITION]
+
+    plain = vector()
+    for site, shape in block["interventions"].items():
+        rest = {"queries": [POSITION], "keys": [0]} if site.endswith("weights") else {"positions": POSITIONS}
+        over = {"layers": "all", **({"heads": [HEAD]} if len(shape) == 5 else {}), **rest}
+        change = {"at": site, "scale": 0.25}
+        body = {**row, "intervention": change, "over": over, "metric": "cosine_distance", "position": POSITION}
+        answer = client.post("/v1/sweep/mine", json=body)
+        assert answer.status_code == 200, answer.text
+        values = np.array(answer.json()["values"])
+        for cell in np.ndindex(values.shape):
+            chosen = {axis: answer.json()[axis][k] for axis, k in zip(over, cell, strict=True)}
+            changed = vector({**change, **chosen})
+            distance = 1 - changed @ plain / np.linalg.norm(changed) / np.linalg.norm(plain)
+            assert abs(values[cell] - distance) <= ERROR, (site, chosen)
 
 
 def _results(

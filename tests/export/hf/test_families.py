@@ -12,7 +12,7 @@ import transformers
 from export.__main__ import main
 from export.hf.verification.float64 import in_float64
 from tests.export.hf.generating import check_generation, metadata_entry
-from tests.export.hf.intervening import STACKS, check_interventions
+from tests.export.hf.intervening import STACKS, check_interventions, check_sweeps
 from tests.support.families import FAMILIES, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer
@@ -55,7 +55,7 @@ SITES = {"weights", "head_output", "hidden", "attention_output", "mlp_output"}
 OF_TWO_STACKS = {
     *SITES, *(f"encoder_{site}" for site in SITES), "cross_weights", "cross_head_output", "cross_attention_output"
 }  # fmt: skip
-OF_FEATURES = {"decode", "decode_output", "encoder", "interventions", "interventions_output"}
+OF_FEATURES = {"decode", "decode_output", "encoder", "interventions", "interventions_output", "head"}
 WITHOUT_SITE = {  # weights of batch and heads in one axis; an MLP of positions and batch in one
     **dict.fromkeys(("bloom", "deberta v2", "deberta v2, relative"), "head_output"), "opt": "mlp_output"
 }  # fmt: skip
@@ -217,7 +217,7 @@ def test_answers_are_those_of_transformers(name, tmp_path):
         (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 0
     version = tmp_path / "models" / "mine" / "1"
-    graphs = {file.stem for file in version.glob("*.onnx")} - OF_FEATURES
+    graphs = {file.stem for file in version.glob("*.onnx") if not file.stem.startswith("layer_")} - OF_FEATURES
     assert name not in FORMULA or graphs == {"model", "weights", "output"}
     predicts = any(end in FAMILIES[name].model for end in ("CausalLM", "Generation", "LMHead", "MTModel"))
     if predicts:
@@ -225,12 +225,14 @@ def test_answers_are_those_of_transformers(name, tmp_path):
     interventions = metadata_entry(version, "interventions")
     sites = OF_TWO_STACKS if (version / "encoder.onnx").exists() else SITES
     assert (interventions["left_out"], {*interventions["sites"]}) == ({}, sites - {WITHOUT_SITE.get(name)})
+    assert ("head" in interventions, interventions["has_layers"]) == (True, sites == SITES)
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
         assert (block["generate"] is not None) == predicts
         assert block["interventions"].keys() == interventions["sites"].keys()
         if name in STACKS:
             check_interventions(client, loaded(tmp_path / "model"), name, drawn(block, padding=False, seed=0))
+        check_sweeps(client, drawn(block, padding=False, seed=0))
         if predicts:
             check_generation(client, loaded(tmp_path / "model"), name)
         shapes = {spec["name"]: spec["shape"] for spec in block["inputs"]}

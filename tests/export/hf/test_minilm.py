@@ -109,3 +109,24 @@ def embeddings(hidden, mask):
     """As sentence-transformers makes them of this model: the mean over real tokens, of length 1."""
     mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
     return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+
+def test_a_word_of_another_text_acts_where_it_stands(served):
+    """Below the first layer texts that differ in a word differ there alone; further up others have taken it over."""
+    texts = ["The animal was too tired.", "The animal was too happy."]
+    body = {
+        "text": texts[0],
+        "intervention": {"at": "hidden", "from": {"text": texts[1]}},
+        "over": {"layers": "all", "positions": "all"},
+        "metric": "cosine_distance",
+    }
+    answer = served.post("/v1/sweep/minilm", json=body).json()
+    values, place = np.array(answer["values"]), answer["tokens"].index("tired")
+    others = [at for at in range(len(answer["tokens"])) if at != place]
+    assert abs(values[0, place] - answer["source"]) < 1e-6 < 0.1 < answer["source"]
+    assert np.abs(values[0, others]).max() < 1e-6
+    assert values[5, place] < values[1, place] < values[0, place]
+    assert values[5, others].max() > values[1, others].max() > 1e-6
+    embeddings = served.post("/v1/text/minilm", json={"text": texts, "outputs": ["embedding"]}).json()["embedding"]
+    first, second = np.array(embeddings)
+    assert abs(answer["source"] - (1 - first @ second / np.linalg.norm(first) / np.linalg.norm(second))) < 1e-6
