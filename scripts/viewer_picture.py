@@ -1,11 +1,13 @@
 """Take the documentation's pictures of the viewer from a running server: `python -m scripts.viewer_picture [URL]`.
 
-That of an alignment is taken if the server has `reverse_words`, which `examples/reverse_words.py` trains.
+Those of an alignment and of patches are taken if the server has `reverse_words`, which `examples/reverse_words.py`
+trains.
 """
 
 import shutil
 import sys
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 from playwright.sync_api import Page, expect, sync_playwright
@@ -13,10 +15,16 @@ from playwright.sync_api import Page, expect, sync_playwright
 DOCS = Path(__file__).parents[1] / "docs"
 REVERSE_WORDS = "reverse_words"
 ALIGNMENT = "view=generate&text=the+old+cat+sat+on+the+mat&layer=1&token=2"
+PATCHED = {
+    "view": "patch",
+    "text": "the old cat sat on the mat",
+    "target": "mat the on",
+    "patch": '{"source":"the old cat slept on the mat","at":"encoder_hidden","metric":"logit_difference","cell":[1,3]}',
+}
 
 
 def main(url: str = "http://127.0.0.1:8000") -> None:
-    """Open the page as anybody does, and save what is drawn: the built-in example, *it* held; and the alignment."""
+    """Open the page as anybody does, and save what is drawn: the built-in example, the alignment, and patches."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 760}, color_scheme="light")
@@ -29,6 +37,9 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
             page.goto(f"{url}/#model={REVERSE_WORDS}&{ALIGNMENT}")
             expect(page.locator(".selection")).to_contain_text("“on” (2) looked at")
             take(page, "alignment.png")
+            page.goto(f"{url}/#model={REVERSE_WORDS}&{urlencode(PATCHED)}")
+            expect(page.get_by_role("region", name="next tokens")).to_contain_text("slept")
+            take(page, "patch.png")
 
 
 def take(page: Page, name: str) -> None:

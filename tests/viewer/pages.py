@@ -21,6 +21,28 @@ WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
 SCORES = 30 * np.roll(np.eye(8), 3, axis=1)  # each word looks at the one 3 places on,
 SCORES[7] = 0  # "." at all words alike
 
+IN_PARTS = """(part) => {
+  // the next stream of a path with this part comes by half until the test calls release(), lose() or fail()
+  const fetchWhole = window.fetch;
+  window.fetch = async (path, options) => {
+    if (!String(path).includes(part)) return fetchWhole(path, options);
+    window.fetch = fetchWhole;
+    const answer = await fetchWhole(path, options);
+    const events = (await answer.text()).split(/(?<=\\n\\n)/);
+    const half = Math.floor(events.length / 2);
+    const bytes = (some) => new TextEncoder().encode(some.join(""));
+    const start = (body) => {
+      body.enqueue(bytes(events.slice(0, half)));
+      const end = (last) => { body.enqueue(bytes(last)); body.close(); };
+      window.release = () => end(events.slice(half));
+      window.lose = () => body.error(new TypeError("network error"));
+      window.fail = (problem) => end([`event: error\\ndata: ${JSON.stringify(problem)}\\n\\n`]);
+      options.signal.addEventListener("abort", () => body.error(options.signal.reason));
+    };
+    return new Response(new ReadableStream({ start }), { headers: answer.headers });
+  };
+}"""
+
 
 def softmax(scores: np.ndarray) -> np.ndarray:
     """Of each row, in float64."""

@@ -17,31 +17,11 @@ from PIL import Image, ImageColor
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.waiting import until
-from tests.viewer.pages import copied, drawn, expect_row, fragment, take, violations
+from tests.viewer.pages import IN_PARTS, copied, drawn, expect_row, fragment, take, violations
 
 TEXT = "the animal did not cross"
 PROMPT = ["<s>", *TEXT.split(), "</s>"]
 LISTED = 8  # alternatives
-IN_PARTS = """() => {  // the next generation comes by half until the test calls release(), lose() or fail()
-  const fetchWhole = window.fetch;
-  window.fetch = async (path, options) => {
-    if (!String(path).includes("/generate/")) return fetchWhole(path, options);
-    window.fetch = fetchWhole;
-    const answer = await fetchWhole(path, options);
-    const events = (await answer.text()).split(/(?<=\\n\\n)/);
-    const half = Math.floor(events.length / 2);
-    const bytes = (some) => new TextEncoder().encode(some.join(""));
-    const start = (body) => {
-      body.enqueue(bytes(events.slice(0, half)));
-      const end = (last) => { body.enqueue(bytes(last)); body.close(); };
-      window.release = () => end(events.slice(half));
-      window.lose = () => body.error(new TypeError("network error"));
-      window.fail = (problem) => end([`event: error\\ndata: ${JSON.stringify(problem)}\\n\\n`]);
-      options.signal.addEventListener("abort", () => body.error(options.signal.reason));
-    };
-    return new Response(new ReadableStream({ start }), { headers: answer.headers });
-  };
-}"""
 
 
 @pytest.fixture(scope="session")
@@ -308,7 +288,7 @@ def test_without_a_pinned_word_the_last_one_is_shown(open_text, generate):
 
 def test_stop_keeps_the_words_that_came(open_text, generate):
     page = open_text()
-    page.evaluate(IN_PARTS)
+    page.evaluate(IN_PARTS, "/generate/")
     page.get_by_role("spinbutton", name="length").fill("12")
     answer = generate(max_new_tokens=12, outputs=["weights"], layers=1, heads=0)
     expect_words(page, tokens(answer)[:6])  # of 12 tokens and the end half
@@ -332,7 +312,7 @@ def test_stop_keeps_the_words_that_came(open_text, generate):
 )
 def test_an_error_in_the_middle_is_shown_with_the_words_so_far(open_text, generate, end, message):
     page = open_text()
-    page.evaluate(IN_PARTS)
+    page.evaluate(IN_PARTS, "/generate/")
     page.get_by_role("spinbutton", name="length").fill("12")
     words = tokens(generate(max_new_tokens=12))
     expect_words(page, words[:6])
@@ -359,7 +339,7 @@ def test_the_alignment_of_two_stacks_builds_up(open_text, generate):
     options = {"layers": 2, "heads": 1}
     answer = generate("mbart", max_new_tokens=12, outputs=["cross_weights"], **options)
     page = open_text("mbart", layer=2, head=1)
-    page.evaluate(IN_PARTS)
+    page.evaluate(IN_PARTS, "/generate/")
     page.get_by_role("spinbutton", name="length").fill("12")
     expect_words(page, tokens(answer)[:6])
     matrix = page.get_by_role("region", name="alignment").get_by_role("application")

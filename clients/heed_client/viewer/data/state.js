@@ -13,7 +13,7 @@
  * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
  * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons; "" = the model's first
- * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "generate" | "ablate" | "neurons" | "steps" | "picture"} view
+ * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "generate" | "ablate" | "patch" | "lens" | "neurons" | "steps" | "picture"} view
  *   "" = the first one
  * @property {number} layer
  * @property {number} head
@@ -42,6 +42,8 @@
  * @property {[id: number, token: string][]} chosen  the first generated tokens, of which the reader has chosen the last
  * @property {number | null} token  selected one of the generated tokens
  * @property {number | null} seen  selected one of those that they look at
+ * @property {Record<string, any>} patch  choices of the view Patch; see data/patch.js
+ * @property {Record<string, any>} lens  of the view Lens; see data/lens.js
  * @property {Partial<Settings> | null} other  the settings of the second side of a comparison, where they differ
  */
 
@@ -89,6 +91,8 @@ export const DEFAULTS = Object.freeze({
   chosen: [],
   token: null,
   seen: null,
+  patch: {},
+  lens: {},
   other: null,
 });
 
@@ -198,6 +202,8 @@ const CHECKS = {
     ]),
   ),
   parameters: isObject,
+  patch: isObject,
+  lens: isObject,
   heads: (value) => isList(value, isPlace),
   words: (value) => isList(value, (word) => typeof word === "string"),
   stop: (value) => isList(value, (text) => typeof text === "string"),

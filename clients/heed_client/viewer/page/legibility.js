@@ -46,6 +46,8 @@ const CONTROLS = {
   model: ["sort", ...LOOKS],
   head: ["head", "combine", ...LOOKS.filter((name) => name !== "palette")], // heads have colours of their own
   ablate: LOOKS, // its grid chooses the head
+  patch: [],
+  lens: ["palette"],
   neurons: ["head"],
   steps: ["head"],
 };
@@ -55,8 +57,8 @@ const has = (view, name) => (CONTROLS[view] ?? ["head", "combine", ...LOOKS]).in
 
 /** How many of the controls behind the button have another value than at first. @param {ViewProps["settings"]} settings */
 export const changedLooks = (settings) =>
-  DISPLAY.filter((name) => settings[name] !== DEFAULTS[name]).length +
-  Number(settings.view === "model" && settings.sort !== DEFAULTS.sort);
+  DISPLAY.filter((name) => settings[name] !== DEFAULTS[name] && (settings.view !== "lens" || name === "palette"))
+    .length + Number(settings.view === "model" && settings.sort !== DEFAULTS.sort);
 
 /** Which output, layer and head, or which sum of them. @param {ViewProps & {kinds: string[]}} props */
 export function Shown({ attention, settings, set, kinds }) {

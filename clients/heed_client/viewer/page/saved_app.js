@@ -6,7 +6,8 @@ import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { usePromise } from "heed/views/hooks.js";
 import { inText, setInText } from "heed/page/generation.js";
-import { GENERATE, PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
+import { pinnedPart } from "heed/data/patch.js";
+import { GENERATE, LENS, PATCH, PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/save/saved.js").Saved} Saved */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -30,6 +31,8 @@ export function SavedApp({ data }) {
   const set = (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes }));
   const isText = data.generated && (settings.view === "generate" || settings.view === "");
   const generation = data.generated && { text: data.generated, actions: null };
+  const sweep = data.sweep?.grid && { ...data.sweep, grid: pinnedPart(data.sweep.grid, settings.patch) };
+  const lens = data.lens && { lens: data.lens, error: null, pinned: null };
   return html`<header class="top"><h1>${data.title}</h1></header>
     <main class="saved">
       ${error && html`<p role="alert">${error.message}</p>`}
@@ -37,8 +40,8 @@ export function SavedApp({ data }) {
       ${
         value &&
         html`<${Workspace} attention=${value.attention} settings=${isText ? inText(settings) : settings} title=${data.title} about=${data.about ?? {}}
-        set=${isText ? setInText(set) : set} views=${{ ...(value.picture && PICTURE), ...(generation && GENERATE), ...VIEWS }}
-        extra=${{ generation, second: sameWith(value.attention, settings, set), picture: value.picture }} />`
+        set=${isText ? setInText(set) : set} views=${{ ...(value.picture && PICTURE), ...(generation && GENERATE), ...VIEWS, ...(sweep && PATCH), ...(lens && LENS) }}
+        extra=${{ generation, sweep, lens, second: sameWith(value.attention, settings, set), picture: value.picture }} />`
       }
     </main>`;
 }

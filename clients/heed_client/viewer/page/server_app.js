@@ -16,12 +16,16 @@ import { Provenance } from "heed/page/provenance.js";
 import { Header } from "heed/page/header.js";
 import { useOpen, usePromise } from "heed/views/hooks.js";
 import { useGeneration } from "heed/page/generation.js";
+import { useLens } from "heed/page/lens.js";
+import { useSweep } from "heed/page/sweep.js";
+import { hasPatch } from "heed/data/patch.js";
+import { hasLens } from "heed/server/lens.js";
 import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
 import { Choice, modelChoices } from "heed/views/controls.js";
 import { NeuronView } from "heed/views/neuron_view.js";
 import { StepsView } from "heed/views/steps_view.js";
-import { GENERATE, PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
+import { GENERATE, LENS, PATCH, PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/server/run.js").Request} Request */
@@ -69,7 +73,10 @@ export function ServerApp() {
   const server = usePromise(api.server, [attempt]);
   const source = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
   const generated = useGeneration(shown, drawn, set);
-  const about = { ...source, ...generated?.about };
+  const sweep = useSweep(shown, drawn);
+  const lens = useLens(shown, drawn);
+  const own = generated?.request ?? sweep?.request ?? lens?.request;
+  const about = { ...source, ...generated?.about, ...sweep?.about };
   const undrawn = /** @type {any} */ (generated?.generation.actions.error);
   const needed = current ? neededFor(current, settings, request) : "";
   const second = useSecond(models.value ?? [], settings, set, request, shown, attempt, setAttempt);
@@ -102,9 +109,9 @@ export function ServerApp() {
             ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads arrived" : "The last successful run is shown"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${generated?.attention ?? shown.attention} settings=${generated?.settings ?? drawn} set=${generated?.set ?? set}
-            title=${shown.model.block} about=${about} requestOf=${(/** @type {Settings} */ within) => generated?.request ?? asRequest(shown, within)} views=${viewsOf(shown.model)}
+            title=${shown.model.block} about=${about} requestOf=${(/** @type {Settings} */ within) => own ?? asRequest(shown, within)} views=${viewsOf(shown.model)}
             kinds=${generated?.kinds ?? kindsOf(shown.model)}
-            extra=${{ second, picture, generation: generated?.generation, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
+            extra=${{ second, picture, generation: generated?.generation, sweep: sweep?.state, lens: lens?.state, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
             <p class="note">${needed || (error ? html`Nothing to show: ${messageOf(error)} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`
       }
@@ -178,6 +185,8 @@ const viewsOf = (model) => ({
   ...VIEWS,
   ...(model.generate && GENERATE),
   ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
+  ...(hasPatch(model) && PATCH),
+  ...(hasLens(model) && LENS),
   ...(kindsOf(model).some((kind) => hasNeurons(model, kind)) && { neurons: { title: "Neurons", view: NeuronView } }),
   ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
 });

@@ -2,6 +2,9 @@
 import { html, useState } from "vendor/preact.js";
 import { ablationCsv, ablationOf } from "heed/save/ablation_table.js";
 import { toDocument } from "heed/save/document.js";
+import { gridCsv, gridJson, gridSvg } from "heed/save/sweep_save.js";
+import { lensCsv, lensJson, lensSvg } from "heed/save/lens_save.js";
+import { quoted } from "heed/save/quoted.js";
 import { heatMaps, toPng, toSvg } from "heed/save/drawing.js";
 import { toTextSvg } from "heed/save/text_drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
@@ -25,10 +28,6 @@ function download(name, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** A label of a table. One that a spreadsheet would read as a formula begins with ' (https://owasp.org/www-community/attacks/CSV_Injection).
- *  @param {string} word */
-const quoted = (word) => `"${word.replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
-
 /** The shown matrix as RFC 4180 has tables, words of the keys first. @param {ViewProps["attention"]} attention @param {Shown} shown */
 export function toCsv(attention, { n, rows, columns, values }) {
   const head = ["", ...columns.map((place) => quoted(attention.columns[place].text))].join(",");
@@ -38,7 +37,7 @@ export function toCsv(attention, { n, rows, columns, values }) {
   return [head, ...lines, ""].join("\r\n");
 }
 
-/** A text whose end a saved page does not wait for. @param {import("heed/page/generation.js").Text | null} text */
+/** A text or a grid whose end a saved page does not wait for. @template {{status: string}} T @param {T | null} text @returns {T | null} */
 const ended = (text) => text && { ...text, status: text.status === "running" ? "stopped" : text.status };
 
 /** Which output and head. @param {ViewProps["settings"]} settings */
@@ -55,7 +54,8 @@ async function ablated({ model, input, attention, settings: asked }, settings) {
 
 /** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,
  *   picture?: import("heed/views/picture_view.js").Seen | null, second?: import("heed/views/compare_view.js").Side | null,
- *   text?: import("heed/page/generation.js").Text | null, run?: import("heed/views/hooks.js").Run | null}} props  `request` as sent */
+ *   text?: import("heed/page/generation.js").Text | null, sweep?: import("heed/page/sweep.js").SweepState | null,
+ *   lens?: import("heed/page/lens.js").LensState | null, run?: import("heed/views/hooks.js").Run | null}} props  `request` as sent */
 export function TakeAlong({
   attention,
   settings,
@@ -65,6 +65,8 @@ export function TakeAlong({
   picture = null,
   second = null,
   text: generated = null,
+  sweep = null,
+  lens: lensState = null,
   run = null,
 }) {
   const { shown } = useShown(attention, settings);
@@ -72,7 +74,10 @@ export function TakeAlong({
   if (!shown) return null;
   const where =
     settings.combine === "none" ? `${settings.layer}.${settings.head}` : `${settings.layer}.${settings.combine}`;
-  const name = `${title.replace(/[^\w.-]+/g, "-")}-${settings.view}-${where}`;
+  const grid = settings.view === "patch" ? (sweep?.grid ?? null) : null;
+  const lens = settings.view === "lens" ? (lensState?.lens ?? null) : null;
+  const isMatrix = settings.view !== "patch" && settings.view !== "lens";
+  const name = `${title.replace(/[^\w.-]+/g, "-")}-${settings.view}${isMatrix ? `-${where}` : ""}`;
   const text = (/** @type {string} */ suffix, /** @type {string} */ type, /** @type {string} */ content) =>
     download(`${name}.${suffix}`, new Blob([content], { type }));
   const copy = async (/** @type {string} */ what, /** @type {string} */ content) => {
@@ -81,6 +86,8 @@ export function TakeAlong({
     setMessage(`${what} copied`);
   };
   const drawing = async () => {
+    if (grid) return gridSvg(grid, settings);
+    if (lens) return lensSvg(lens, settings);
     await attention.arrival?.whole;
     if (settings.view === "compare") {
       const other = second?.attention
@@ -98,8 +105,17 @@ export function TakeAlong({
     return toSvg(attention, shown, settings, title, globalMax(attention, settings));
   };
   const isAblated = settings.view === "ablate" && run !== null;
-  const csv = async () => (isAblated ? ablationCsv(await ablationOf(run)) : toCsv(attention, shown));
-  const json = async () =>
+  const csv = async () => {
+    if (grid) return gridCsv(grid);
+    if (lens) return lensCsv(lens);
+    return isAblated ? ablationCsv(await ablationOf(run)) : toCsv(attention, shown);
+  };
+  const json = async () => {
+    if (grid) return gridJson(grid, sweep?.cell ?? null);
+    if (lens) return lensJson(lens);
+    return matrixJson();
+  };
+  const matrixJson = async () =>
     JSON.stringify({
       ...(request && { model: request.model }),
       output: settings.kind,
@@ -126,7 +142,14 @@ export function TakeAlong({
     [
       "HTML page",
       async () =>
-        text("html", "text/html", await toDocument(title, attention, settings, about, picture, ended(generated))),
+        text(
+          "html",
+          "text/html",
+          await toDocument(title, attention, settings, about, picture, ended(generated), {
+            ...(sweep?.grid && { sweep: { ...sweep, grid: ended(sweep.grid), actions: null } }),
+            ...(lens && { lens }),
+          }),
+        ),
     ],
   ];
   if (request) {

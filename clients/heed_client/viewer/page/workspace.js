@@ -1,5 +1,6 @@
 // The part of the page that every source of attention has: tabs, what is drawn and how, the view, the selection.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
+import { edgeCut } from "heed/data/patch.js";
 import { changedLooks, combinationsOf, Display, Shown } from "heed/page/legibility.js";
 import { useOpen } from "heed/views/hooks.js";
 import { ModelView } from "heed/views/model_view.js";
@@ -8,6 +9,8 @@ import { MatrixView } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
 import { CompareView } from "heed/views/compare_view.js";
 import { GenerateView } from "heed/views/generate_view.js";
+import { LensView } from "heed/views/lens_view.js";
+import { PatchView } from "heed/views/patch_view.js";
 import { PictureView } from "heed/views/picture_view.js";
 import { placeOf } from "heed/views/comparison.js";
 import { PairFinder } from "heed/views/pair_finder.js";
@@ -22,6 +25,10 @@ import { TakeAlong } from "heed/page/take_along.js";
 export const PICTURE = { picture: { title: "Picture", view: PictureView } };
 /** Of models that generate, and of pages with a generated text. */
 export const GENERATE = { generate: { title: "Generate", view: GenerateView } };
+/** Of models whose activations can be changed, and of pages with a grid of patches. */
+export const PATCH = { patch: { title: "Patch", view: PatchView } };
+/** Of language models, and of pages with a lens. */
+export const LENS = { lens: { title: "Lens", view: LensView } };
 /** @type {Record<string, {title: string, view: (props: any) => unknown}>} */
 export const VIEWS = {
   model: { title: "Model", view: ModelView },
@@ -34,6 +41,12 @@ export const VIEWS = {
 const POINTED = ["head", "matrix", "tokens", "picture"]; // views of one answer in which one points at a token
 
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
+
+/** Views of other numbers than weights, and what they show. @type {Record<string, string>} */
+const OWN = {
+  patch: "A large change shows that the model uses what is there for this answer, in these texts.",
+  lens: "Each layer is read with the model’s last norm and head, which were trained for the last layer alone.",
+};
 
 /**
  * @param {ViewProps & {title: string, about: Record<string, string>, views?: typeof VIEWS,
@@ -68,8 +81,9 @@ export function Workspace({
   );
   const { view: View } = views[name];
   const [isOpen, setOpen] = useOpen("display");
-  const hasDisplay = name !== "steps" && name !== "neurons"; // whose colours are not those of weights
+  const hasDisplay = !["steps", "neurons", "patch"].includes(name); // whose colours are not those of weights
   const changed = changedLooks(within);
+  const cut = extra.run && POINTED.includes(name) ? edgeCut(extra.run.model, within) : null;
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">
       <${Tabs} views=${views} selected=${name} set=${set} />
@@ -79,7 +93,7 @@ export function Workspace({
         Display${changed > 0 && ` (${changed} changed)`}</button>`
       }
       <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${requestOf && requestOf(within)} picture=${extra.picture}
-        second=${extra.second} run=${extra.run} text=${extra.generation?.text} />
+        second=${extra.second} run=${extra.run} text=${extra.generation?.text} sweep=${extra.sweep} lens=${extra.lens} />
     </div>
     <div id="display" hidden=${!isOpen || !hasDisplay}>
       ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>
@@ -90,13 +104,14 @@ export function Workspace({
         off.${" "}<button onClick=${() => set({ ablated: [] })}>switch all on</button></p>`
     }
     ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
-    <${Shown} attention=${attention} settings=${within} set=${set} kinds=${kinds} />
+    <${Shown} attention=${attention} settings=${within} set=${set} kinds=${OWN[name] ? [] : kinds} />
     ${["head", "matrix", "tokens", "picture", "generate"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>
     ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} />`}
-    <p class="note">Weights show where a model looks, not why it answers.</p>
+    ${cut && html`<p class="note"><button onClick=${() => set(cut)}>cut this edge</button> The view Patch shows what the model answers without this weight, in each head.</p>`}
+    <p class="note">${OWN[name] ?? "Weights show where a model looks, not why it answers."}</p>
   </section>`;
 }
 

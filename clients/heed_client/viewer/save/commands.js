@@ -36,8 +36,11 @@ export function toCurl({ server, model, texts, body, needsKey, path = texts ? "t
   return lines.join(" \\\n  ");
 }
 
+/** What is printed of the answers of methods that are named as their paths. @type {Record<string, string>} */
+const METHODS = { sweep: "values", lens: "predicted" };
+
 /** @param {Request} request */
-export function toPython({ server, model, output, texts, body, needsKey, path }) {
+export function toPython({ server, model, output, texts, body, needsKey, path = "" }) {
   const key = needsKey ? ', api_key=os.environ["HEED_API_KEY"]' : "";
   const values = Object.entries(texts ? body() : {}).map(([name, value]) => `${name}=${python(value)}`);
   const call = texts
@@ -52,7 +55,9 @@ export function toPython({ server, model, output, texts, body, needsKey, path })
     `with Client(${python(server)}${key}) as heed:`,
     ...(path === "generate"
       ? [`    for token in heed.generate(${call}):`, '        print(token.text, end="", flush=True)']
-      : [`    answer = heed.attend(${call})`, `    print(answer.${output}.shape)`]),
+      : METHODS[path]
+        ? [`    answer = heed.${path}(${call})`, `    print(answer.${METHODS[path]})`]
+        : [`    answer = heed.attend(${call})`, `    print(answer.${output}.shape)`]),
     "",
   ].join("\n");
 }

@@ -14,8 +14,9 @@ const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
  * @param {Record<string, string>} about  where the weights are from
  * @param {import("heed/views/picture_view.js").Seen | null} picture  that the model was run on
  * @param {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
+ * @param {Partial<Pick<import("heed/save/saved.js").Saved, "sweep" | "lens">>} [views]  what else was measured
  */
-export async function toDocument(title, attention, settings, about, picture, generated = null) {
+export async function toDocument(title, attention, settings, about, picture, generated = null, views = {}) {
   const { numbers, unit } = await attention.all();
   const { layers, heads, m, n, axis, rows, columns } = attention;
   const { text: _text, pair: _pair, target: _target, parameters: _parameters, other: _other, ...looks } = settings;
@@ -33,6 +34,7 @@ export async function toDocument(title, attention, settings, about, picture, gen
     about,
     picture: picture && fromPicture(picture),
     generated,
+    ...views,
   });
   const [imports, style] = await Promise.all([modules(), sheet()]);
   return `<!doctype html>

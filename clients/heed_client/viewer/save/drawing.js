@@ -98,7 +98,8 @@ function cells({ m, n, levels, isDiverging }, settings, left, top, width, height
   return parts.join("\n");
 }
 
-/** @typedef {{attention: Attention, shown: Shown, settings: Settings, title: string}} Panel  a matrix */
+/** @typedef {{marks: {level: number, text: string}[], name: string}} Named  the numbers of a scale, and what they are */
+/** @typedef {{attention: Attention, shown: Shown, settings: Settings, title: string, named?: Named}} Panel  a matrix; `named` if it is not of attention */
 /** @typedef {{cell: number, every: number, left: number, top: number}} Room  size of a cell; which words are written; room for them */
 
 /** Heat maps side by side, with cells of one size, and each with its scale. @param {Panel[]} panels */
@@ -145,7 +146,7 @@ const tspans = (lines) => {
 const wordsOf = (attention, shown, axis) => shown[axis].map((place) => attention[axis][place].text);
 
 /** @param {Panel} panel @param {Room} room */
-function heatMap({ attention, shown, settings }, { cell, every, left, top }) {
+function heatMap({ attention, shown, settings, named }, { cell, every, left, top }) {
   const { m, n } = shown;
   const parts = [cells(shown, settings, left, top, cell, cell)];
   parts.push(
@@ -163,27 +164,28 @@ function heatMap({ attention, shown, settings }, { cell, every, left, top }) {
     const x = round(left + (j + 0.5) * cell + 4);
     parts.push(`<text transform="translate(${x} ${top - 4}) rotate(-90)">${escape(word)}</text>`);
   });
-  parts.push(scale(shown, settings, left, top + m * cell + 8));
+  parts.push(scale(shown, settings, left, top + m * cell + 8, undefined, named));
   return parts.join("\n");
 }
 
 /** The colours with their numbers, and what they stand for. @param {Shown} shown @param {Settings} settings
- *  @param {number} x @param {number} y @param {string} [of]  of what a colour is a share, where that differs */
-export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "") {
+ *  @param {number} x @param {number} y @param {string} [of]  of what a colour is a share, where that differs
+ *  @param {Named} [named]  of a matrix that is not of attention */
+export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "", named) {
   const table = palette(settings.palette, shown.isDiverging);
   const parts = Array.from(
     { length: 64 },
     (_, i) =>
       `<rect x="${round(x + (SCALE / 64) * i)}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
   );
-  for (const { level, text } of ticks(shown, settings.scale))
+  for (const { level, text } of named?.marks ?? ticks(shown, settings.scale))
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
     );
   const white = settings.kind === "difference" ? "white: in one text only" : "white: masked";
   const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
   const name = [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
-  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(name)}</text>`);
+  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(named?.name ?? name)}</text>`);
   return parts.join("\n");
 }
 

@@ -18,6 +18,7 @@ import { complete } from "heed/data/attention.js";
  * @property {Record<string, string>} [about]  where the weights are from
  * @property {{patches: import("heed/views/picture_view.js").Patches, url: string} | null} [picture]  in a data: URL
  * @property {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
+ * @property {import("heed/page/sweep.js").SweepState} [sweep] @property {import("heed/server/lens.js").Lens} [lens]
  */
 
 /** @param {Saved} saved @returns {Promise<Attention>} */

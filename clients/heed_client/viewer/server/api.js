@@ -33,6 +33,7 @@ export class ServerError extends Error {
  * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean} | null} tokenizer
  * @property {Preprocessor | null} [preprocessor]
  * @property {{quantized: {bits: number, errors: Record<string, number>} | null} | null} [generate]  null: it does not
+ * @property {Record<string, (string | number)[]> | null} [interventions]  shapes of the activations that can be changed
  * @property {string[]} providers @property {Record<string, any>} example
  */
 /**

@@ -246,26 +246,39 @@ function Heads({ attention, before, changes, shown, settings, set, choose }) {
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
 function Outputs({ labels, before, after }) {
-  useTheme(); // draws again when it changes
   if (!before || !after) return html`<p class="note">The output is too large to compare here.</p>`;
   if (before.rows.length !== after.rows.length) return null;
-  const each = before.rows.map((row, i) => distance(row, after.rows[i]));
+  const hasWords = before.rows.length === labels.length;
+  const each = before.rows.map((row, i) => ({
+    word: hasWords ? labels[i].text : String(i),
+    ...distance(row, after.rows[i]),
+  }));
+  return html`<${OutputChanges} each=${each} />`;
+}
+
+/** How far the output of each token moves. @param {{each: {word: string, cosine: number, largest: number}[]}} props */
+export function OutputChanges({ each }) {
+  useTheme(); // draws again when it changes
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
     <p class="note">cos: cosine similarity of its vector before and after, 1 if the direction is the same. max: largest
       change of one number of the vector, which gives the colour.</p>
     <ol class="chips">${each.map(
-      ({ cosine, largest }, i) => html`<li
+      ({ word, cosine, largest }) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${each.length === labels.length ? labels[i].text : i}</b> <span>cos ${cosine.toFixed(4)}</span> <span>max ${format(largest)}</span></li>`,
+      <b>${word}</b> <span>cos ${cosine.toFixed(4)}</span> <span>max ${format(largest)}</span></li>`,
     )}</ol></section>`;
 }
 
 /** Bars before and after; a token that is not among those of one list is less probable than the last of it.
- *  @param {{before: import("heed/server/ablation.js").NextToken[], after: import("heed/server/ablation.js").NextToken[]}} props */
-function NextTokens({ before, after }) {
-  const tokens = new Map([...before, ...after].map(({ id, token }) => [id, token]));
+ *  @param {{before: import("heed/server/ablation.js").NextToken[], after: import("heed/server/ablation.js").NextToken[],
+ *    title?: string, titles?: [string, string]}} props */
+export function NextTokens({ before, after, title = "Next token", titles = ["all heads on", "some off"] }) {
+  const highest = new Map(); // of each token, before or after
+  for (const { id, probability } of [...before, ...after]) highest.set(id, Math.max(probability, highest.get(id) ?? 0));
+  const names = [...before, ...after].sort((one, other) => highest.get(other.id) - highest.get(one.id));
+  const tokens = new Map(names.map(({ id, token }) => [id, token]));
   const top = Math.max(...[...before, ...after].map(({ probability }) => probability));
   const bar = (/** @type {typeof before} */ list, /** @type {number} */ id) => {
     const found = list.find((token) => token.id === id);
@@ -273,8 +286,8 @@ function NextTokens({ before, after }) {
     return html`<td><span class="chance" style=${{ width: `${(100 * (found?.probability ?? 0)) / top}%` }}></span>
       ${found ? format(found.probability) : `< ${format(last)}`}</td>`;
   };
-  return html`<section aria-label="next tokens"><h2>Next token</h2><table class="chances">
-    <thead><tr><th scope="col">token</th><th scope="col">all heads on</th><th scope="col">some off</th></tr></thead>
+  return html`<section aria-label="next tokens"><h2>${title}</h2><table class="chances">
+    <thead><tr><th scope="col">token</th><th scope="col">${titles[0]}</th><th scope="col">${titles[1]}</th></tr></thead>
     <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${token ?? `#${id}`}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
   </table></section>`;
 }

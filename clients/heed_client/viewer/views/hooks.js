@@ -132,3 +132,13 @@ export function globalMax(attention, settings) {
       if (Number.isFinite(value) && Math.abs(value) > top) top = Math.abs(value);
   return top || 1;
 }
+
+/** A value that has not changed for a moment. @template T @param {T} value @param {number} pause  ms @returns {T} */
+export function useSettled(value, pause) {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), pause);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return settled;
+}

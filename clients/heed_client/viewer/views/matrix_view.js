@@ -22,7 +22,13 @@ const STEP = 1.5; // of a key or a button that zooms
 /** @type {import("heed/data/attention.js").Attention[]} */
 const ALONE = [];
 
-/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, lowest?: number, rows?: string}} Shared
+/**
+ * @typedef {object} Told  what is said of a map that is not of weights
+ * @property {string} [label]  what is in it, for those who do not see it
+ * @property {(cell: Cell) => string} [tell]  what is said of a cell @property {(value: number) => string} [write]  in a cell
+ * @property {unknown} [legend]
+ */
+/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, lowest?: number, rows?: string}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, what hatched cells are, the height in
  *    px, the least one of the cells, and what rows are */
 
@@ -33,8 +39,9 @@ export function MatrixView(props) {
   return shown ? html`<${HeatMap} ...${props} shown=${shown} />` : html`<p class="note">…</p>`;
 }
 
-/** @param {ViewProps & Shared & {shown: import("heed/data/display.js").Shown}} props */
-function HeatMap({
+/** @param {Omit<ViewProps, "attention"> & Shared & {shown: import("heed/data/display.js").Shown,
+ *   attention: Pick<ViewProps["attention"], "rows" | "columns">}} props */
+export function HeatMap({
   attention,
   settings,
   set,
@@ -44,6 +51,10 @@ function HeatMap({
   height: own = 0,
   lowest = undefined,
   rows: what = "queries",
+  label = `weights of ${shown.m} ${what}, from top to bottom, and ${shown.n} keys, from left to right`,
+  tell = undefined,
+  write = undefined,
+  legend = undefined,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -90,6 +101,7 @@ function HeatMap({
     rows,
     columns,
     words,
+    write,
     colours: (live.colours ??= themeColours(/** @type {HTMLElement} */ (canvas.current))),
     hover: live.hover,
     held,
@@ -110,7 +122,8 @@ function HeatMap({
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     const cell =
-      live.hover ?? (held.row !== null && held.column !== null ? { row: held.row, column: held.column } : null);
+      live.hover ??
+      (!tell && held.row !== null && held.column !== null ? { row: held.row, column: held.column } : null);
     const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
     const [x, y] = cell ? [(cell.column - live.port.x) * w, (cell.row - live.port.y) * h] : [-w, -h];
     element.hidden = !cell || x + w <= 0 || y + h <= 0 || x >= plot.width || y >= plot.height;
@@ -118,7 +131,7 @@ function HeatMap({
     const { row, column } = cell;
     const value = shown.values[row * shown.n + column];
     const text = Number.isNaN(value) ? masked : format(value, shown.error);
-    element.textContent = `“${rows[row]}” → “${columns[column]}” ${text}`;
+    element.textContent = tell?.(cell) ?? `“${rows[row]}” → “${columns[column]}” ${text}`;
     const [left, top] = [plot.left + x, plot.top + y];
     const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;
     const down = y < plot.height / 2 ? `${top + h + 8}px` : `calc(${top - 8}px - 100%)`;
@@ -213,7 +226,7 @@ function HeatMap({
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      <${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${masked} />
+      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${masked} />`}
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>
@@ -222,7 +235,7 @@ function HeatMap({
     </div>
     <div class="heat-map" ref=${frame}>
       <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="heat map"
-        aria-label=${`weights of ${shown.m} ${what}, from top to bottom, and ${shown.n} keys, from left to right; arrow keys pin a cell, + and - zoom, 0 shows the whole matrix, Escape unpins it`}
+        aria-label=${`${label}; arrow keys pin a cell, + and - zoom, 0 shows the whole matrix, Escape unpins it`}
         onWheel=${wheel} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}
         onPointerLeave=${leave} onKeyDown=${press}></canvas>
       <canvas class="pointer" ref=${pointer} aria-hidden="true"></canvas>

@@ -14,6 +14,7 @@ import { fit } from "heed/views/draw/port.js";
  * @property {import("heed/views/draw/mips.js").Mips} mips @property {Uint32Array} table
  * @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
+ * @property {(value: number) => string} [write]  a value in a cell; else it has two digits
  * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
  * @property {Cell | null} hover @property {{row: number | null, column: number | null}} held
  */
@@ -117,7 +118,7 @@ function hatching(context, colours) {
 }
 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
-function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
+function drawValues(context, { shown, plot, table, write = brief }, { x, y, w, h }) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, shown.n);
   context.font = `${w > 48 ? 12 : 10}px system-ui, sans-serif`;
@@ -128,7 +129,7 @@ function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      context.fillText(brief(value), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
+      context.fillText(write(value), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
     }
 }
 

@@ -1,0 +1,257 @@
+// What is patched, where, and how its effect is measured: the choices of the view Patch, and the grid that is drawn.
+import { DEFAULTS, SENTENCE } from "heed/data/state.js";
+
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {"from" | "scale" | "mean" | "add"} Action  what another text has there; nothing; the mean over the positions;
+ *    with a direction added */
+/** @typedef {"logit_difference" | "probability" | "kl" | "total_variation" | "cosine_distance"} Metric */
+/** @typedef {"layers" | "heads" | "positions" | "queries" | "keys"} Axis */
+/**
+ * @typedef {object} Choices  as the URL has them, completed by defaults
+ * @property {string} source  the text whose activations are put in, or added
+ * @property {string} minus  the text whose activation is subtracted from what is added @property {number} scale  times what is added
+ * @property {string} at  site @property {Action} action
+ * @property {string} over  the two axes of the grid
+ * @property {Partial<Record<Axis, number>>} fixed  the selected index on other axes; all on those that are not named
+ * @property {Metric} metric @property {string[]} tokens  of the metric: texts, or #id
+ * @property {number | null} position  of the output that is measured; null = the last
+ * @property {boolean} renormalize  of removed weights
+ * @property {[number, number] | null} cell  the pinned one: its indices on both axes
+ */
+/**
+ * @typedef {object} Grid  the numbers of a sweep, also in a saved page
+ * @property {string} model @property {string} text @property {Choices} choices
+ * @property {[Axis, Axis]} axes @property {[number[], number[]]} indices @property {[string[], string[]]} labels
+ * @property {unknown} metric  as the server answers it
+ * @property {number} unchanged  the metric without changes @property {number | null} source  that of the other text
+ * @property {(number | null)[][]} values  null = not measured
+ * @property {"running" | "done" | "stopped" | "failed"} status
+ */
+
+const OTHER = SENTENCE.replace("tired", "wide"); // "it" is then the street
+
+const STRENGTH = 2; // of what is added
+const NOTHING = 1e-12; // what rounding leaves of 0
+const LEAST = 1e-6; // of the largest change that is listed
+const FAR = 2; // times the way
+
+/** @type {Record<Action, string>} */
+export const ACTIONS = {
+  from: "put in the other text’s",
+  scale: "remove",
+  mean: "put in the mean",
+  add: "add a direction",
+};
+/** @type {Record<Metric, string>} */
+export const METRICS = {
+  logit_difference: "logit difference",
+  probability: "probability",
+  kl: "KL divergence",
+  total_variation: "total variation",
+  cosine_distance: "cosine distance",
+};
+/** Metrics that are 0 without changes, and never below. */
+const DISTANCES = ["kl", "total_variation", "cosine_distance"];
+/** How many tokens a metric takes. @type {Partial<Record<Metric, number>>} */
+export const TOKENS = { logit_difference: 2, probability: 1 };
+
+/** @type {Record<string, string>} */
+const SITES = {
+  hidden: "residual stream",
+  attention_output: "output of attention",
+  mlp_output: "output of the MLP",
+  head_output: "outputs of heads",
+  weights: "attention weights",
+};
+
+/** A site in words. @param {string} site */
+export const siteTitle = (site) => {
+  const [, prefix, name] = site.match(/^(encoder_|cross_)?(.*)$/) ?? [];
+  const title = SITES[name] ?? name;
+  return prefix ? `${prefix.slice(0, -1)}: ${title}` : title;
+};
+
+/** What can be done at a site. @param {string} site @returns {Partial<Record<Action, string>>} */
+export function actionsOf(site) {
+  const { add, ...others } = ACTIONS;
+  return site.endsWith("weights") ? others : ACTIONS;
+}
+
+/** The axes of a site. @param {string} site @returns {Axis[]} */
+export function axesOf(site) {
+  if (site.endsWith("weights")) return ["layers", "heads", "queries", "keys"];
+  return site.endsWith("head_output") ? ["layers", "heads", "positions"] : ["layers", "positions"];
+}
+
+/** The grids of a site, by the names of their axes. @param {string} site @returns {Record<string, string>} */
+export function gridsOf(site) {
+  const pairs = site.endsWith("weights")
+    ? ["layers,heads", "queries,keys"]
+    : site.endsWith("head_output")
+      ? ["layers,heads", "layers,positions", "heads,positions"]
+      : ["layers,positions"];
+  return Object.fromEntries(pairs.map((pair) => [pair, pair.replace(",", " × ")]));
+}
+
+/** The metrics of a model. @param {import("heed/server/api.js").Model} model @returns {Record<string, string>} */
+export function metricsOf(model) {
+  if (predictsTokens(model)) return METRICS;
+  const { cosine_distance } = METRICS;
+  return isOfScores(model) ? { ...METRICS } : { cosine_distance };
+}
+
+/** @param {import("heed/server/api.js").Model} model @param {string} name */
+const outputOf = ({ outputs }, name) => outputs.find((output) => output.name === name);
+
+/** Whether the output is the logits of tokens. @param {import("heed/server/api.js").Model} model */
+export const predictsTokens = (model) =>
+  model.tokenizer !== null && outputOf(model, "output")?.shape.at(-1) === model.config.vocab_size;
+
+/** Whether the output is scores, and not hidden states. @param {import("heed/server/api.js").Model} model */
+function isOfScores(model) {
+  const [output, hidden] = ["output", "hidden_states"].map((name) => outputOf(model, name)?.shape);
+  return String(output) !== String(hidden?.slice(1));
+}
+
+/** Whether a metric is of one position of the output. @param {import("heed/server/api.js").Model} model @param {Metric} metric */
+export const isOfPosition = (model, metric) =>
+  (metric !== "cosine_distance" || !outputOf(model, "embedding")) && (outputOf(model, "output")?.shape.length ?? 0) > 2;
+
+/** Whether activations of the model can be changed. @param {import("heed/server/api.js").Model} model */
+export const hasPatch = ({ tokenizer, interventions }) =>
+  tokenizer !== null && Object.keys(interventions ?? {}).length > 0;
+
+/** The choices of the settings, with a default where there is none or one that the model does not have.
+ *  @param {import("heed/server/api.js").Model} model @param {Settings} settings @returns {Choices} */
+export function choicesOf(model, { patch, text }) {
+  const sites = Object.keys(model.interventions ?? {});
+  const at = sites.includes(patch.at) ? patch.at : sites.includes("hidden") ? "hidden" : sites[0];
+  const [grids, metrics] = [Object.keys(gridsOf(at)), Object.keys(metricsOf(model))];
+  const over = grids.includes(patch.over) ? patch.over : grids[0];
+  const free = axesOf(at).filter((axis) => !over.split(",").includes(axis));
+  const isIndex = (/** @type {unknown} */ value) => Number.isSafeInteger(value) && Number(value) >= 0;
+  const isList = (/** @type {unknown} */ value) => Array.isArray(value) && value.every(isIndex);
+  const fixed = Object.entries(patch.fixed ?? {}).filter(
+    ([axis, index]) => free.includes(/** @type {Axis} */ (axis)) && isIndex(index),
+  );
+  const isDefault = metrics.includes(patch.metric) ? patch.metric : metrics.includes("kl") ? "kl" : metrics[0];
+  const tokens = Array.isArray(patch.tokens) ? patch.tokens : [];
+  return {
+    source: typeof patch.source === "string" ? patch.source : text === SENTENCE ? OTHER : "",
+    minus: typeof patch.minus === "string" ? patch.minus : text,
+    scale: Number.isFinite(patch.scale) ? patch.scale : STRENGTH,
+    at,
+    action: Object.hasOwn(actionsOf(at), patch.action) ? patch.action : "from",
+    over,
+    fixed: Object.fromEntries(fixed),
+    metric: isDefault,
+    tokens: [0, 1].map((i) => (typeof tokens[i] === "string" ? tokens[i] : "")),
+    position: isIndex(patch.position) ? patch.position : null,
+    renormalize: patch.renormalize === true,
+    cell: isList(patch.cell) && patch.cell.length === 2 ? [patch.cell[0], patch.cell[1]] : null,
+  };
+}
+
+/** A cell of a grid by its indices, as rows and columns of it; null if it is not there. @param {Grid} grid */
+export function pinnedIn({ indices: [rows, columns], choices: { cell } }) {
+  if (!cell) return null;
+  const [row, column] = [rows.indexOf(cell[0]), columns.indexOf(cell[1])];
+  return row >= 0 && column >= 0 ? { row, column } : null;
+}
+
+/** The settings that show one weight cut, in each head: the renormalised weight of a query and a key.
+ *  @param {import("heed/server/api.js").Model} model @param {Settings} settings @returns {Partial<Settings> | null}  null: it cannot be */
+export function edgeCut(model, { kind, layer, head, query, key, patch }) {
+  if (!hasPatch(model) || !model.interventions?.[kind] || query === null || key === null) return null;
+  const cut = {
+    at: kind,
+    action: "scale",
+    over: "layers,heads",
+    fixed: { queries: query, keys: key },
+    renormalize: true,
+  };
+  return { view: "patch", patch: { ...patch, ...cut, cell: [layer, head] } };
+}
+
+/** A saved grid with the cell that is pinned now. @param {Grid} grid @param {Settings["patch"]} patch @returns {Grid} */
+export const pinnedPart = (grid, { cell = null }) => ({ ...grid, choices: { ...grid.choices, cell } });
+
+/** The colours of a grid: around the number without changes, as far as the largest change; of distances from 0 on.
+ *  @param {Grid} grid @returns {Shown & {unchanged: number, least: number, most: number}}
+ *    `least` and `most` are the ends of the numbers that there are */
+export function showGrid({ values, unchanged, choices: { metric } }) {
+  const [m, n] = [values.length, values[0]?.length ?? 0];
+  const flat = values.flat();
+  const isDiverging = !DISTANCES.includes(metric);
+  const top =
+    flat.reduce(
+      (/** @type {number} */ most, value) => Math.max(most, Math.abs(Number(value ?? unchanged) - unchanged)),
+      0,
+    ) || 1;
+  const known = flat.filter((value) => value !== null);
+  const share = (/** @type {number} */ value) => (value - unchanged) / top;
+  const levels = flat.map((value) => (value === null ? NaN : isDiverging ? 0.5 + share(value) / 2 : share(value)));
+  const all = (/** @type {number} */ count) => [...Array(count).keys()];
+  return {
+    m,
+    n,
+    rows: all(m),
+    columns: all(n),
+    values: Float32Array.from(flat, (value) => value ?? NaN),
+    levels: Float32Array.from(levels),
+    low: isDiverging ? unchanged - top : unchanged,
+    high: unchanged + top,
+    isDiverging,
+    error: 0,
+    unchanged,
+    least: Math.min(unchanged, ...known),
+    most: Math.max(unchanged, ...known),
+  };
+}
+
+/** The cells by how far they are from the number without changes. @param {Grid} grid
+ *  @returns {{row: number, column: number, value: number}[]} */
+export function ranked({ values, unchanged }) {
+  const change = (/** @type {{value: number}} */ { value }) => Math.abs(value - unchanged);
+  const all = values
+    .flatMap((line, row) => line.map((value, column) => ({ row, column, value: value ?? unchanged })))
+    .sort((one, other) => change(other) - change(one));
+  return all.filter((one) => change(one) > Math.max(NOTHING, LEAST * change(all[0])));
+}
+
+/** A cell in words; a word that is there several times has its place. @param {Grid} grid @param {{row: number, column: number}} cell */
+export function cellTitle({ axes, labels, indices }, { row, column }) {
+  const [first, second] = [row, column].map((at, axis) => {
+    const own = labels[axis];
+    const isAlone = own.indexOf(own[at]) === own.lastIndexOf(own[at]);
+    return isAlone ? own[at] : `${own[at]} (${indices[axis][at]})`;
+  });
+  return axes[1] === "keys" ? `${first} → ${second}` : `${first}, ${second}`;
+}
+
+/** A number of a metric as text. @param {number} value */
+export function number(value) {
+  const size = Math.abs(value);
+  if (size < NOTHING) return "0";
+  return (size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)))).replaceAll("-", "−");
+}
+
+/** A change of it, with its sign. @param {number} value */
+export const signed = (value) => (value > 0 ? `+${number(value)}` : number(value));
+
+/** How far a number is on the way from that without changes to that of the other text, as text; "" if there is no way.
+ *  @param {Grid} grid @param {number} value */
+export function recovered({ unchanged, source }, value) {
+  const share = source === null ? NaN : (value - unchanged) / (source - unchanged);
+  if (!(Math.abs(share) <= FAR)) return ""; // the other text's number is too near to be a measure
+  return `${Math.round(100 * share)} % of the way to the other text`.replaceAll("-", "−");
+}
+
+/** The choices of the settings with changes; undefined, null and {} take one out. @param {Settings["patch"]} patch @param {Partial<Choices>} changes */
+export function changedPatch(patch, changes) {
+  const isEmpty = (/** @type {unknown} */ value) =>
+    value === undefined || value === null || JSON.stringify(value) === "{}";
+  const left = Object.entries({ ...patch, ...changes }).filter(([, value]) => !isEmpty(value));
+  return left.length ? Object.fromEntries(left) : DEFAULTS.patch;
+}

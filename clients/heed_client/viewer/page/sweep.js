@@ -1,0 +1,248 @@
+// The sweep that is measured while the view Patch is open: begun anew when the texts or a choice change.
+import { useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { hasKey, ServerError } from "heed/server/api.js";
+import { distance, outputOf } from "heed/server/ablation.js";
+import { choicesOf, hasPatch, predictsTokens, TOKENS } from "heed/data/patch.js";
+import { fromTexts } from "heed/server/run.js";
+import {
+  cellIntervention,
+  changedOutput,
+  emptyGrid,
+  likeliest,
+  likelyTokens,
+  pairsOf,
+  Sweep,
+  sweepBody,
+  tokenText,
+  wordsAt,
+} from "heed/server/sweep.js";
+import { usePromise, useSettled } from "heed/views/hooks.js";
+
+/** @typedef {import("heed/data/patch.js").Choices} Choices */
+/** @typedef {import("heed/data/patch.js").Grid} Grid */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {import("heed/server/generation.js").NextToken} NextToken */
+/** @typedef {{own: string, other: string | null, isSame: boolean}} Aligned  a token of the text and what is put in its place */
+/**
+ * @typedef {object} CellRun  what is different with one cell's change
+ * @property {[number, number]} cell @property {boolean} [isStale]  of the sweep before
+ * @property {{title: string, before: NextToken[], after: NextToken[]} | null} tokens
+ * @property {{word: string, cosine: number, largest: number}[] | null} outputs  of each token, where there are no next tokens
+ */
+/**
+ * @typedef {object} SweepState  what the view shows; that of a saved page has no actions
+ * @property {Grid | null} grid @property {Aligned[]} aligned @property {CellRun | null} cell
+ * @property {Actions | null} actions
+ */
+/**
+ * @typedef {object} Actions  on a server
+ * @property {import("heed/server/api.js").Model} model @property {Choices} choices
+ * @property {import("heed/server/run.js").Input} input
+ * @property {string[]} defaults  tokens of the metric that are taken where none is written
+ * @property {string[]} known  tokens that are offered
+ * @property {string} needed  what is missing, as a sentence @property {number} cells  of the grid
+ * @property {Error | null} error @property {boolean} isWaiting  for a click, because the grid is large
+ * @property {boolean} isCurrent  whether the grid is of these choices @property {() => void} stop @property {() => void} again
+ */
+
+const PAUSE = 250; // ms without a change before it is measured
+const AT_ONCE = 2000; // cells up to which nobody has to ask
+const MOST_NUMBERS = 250_000; // of outputs that are compared
+
+/**
+ * What Workspace shows in the view Patch; null in other views.
+ * @param {import("heed/views/hooks.js").Answer | null} answer  to the text @param {Settings} settings
+ * @returns {{state: SweepState, request: import("heed/save/commands.js").Request | null, about: Record<string, string>} | null}
+ */
+export function useSweep(answer, settings) {
+  const isShown = settings.view === "patch" && answer !== null && hasPatch(answer.model);
+  const choices = useMemo(() => {
+    if (!isShown) return null;
+    const chosen = choicesOf(answer.model, settings);
+    return { ...chosen, position: chosen.position ?? maskIn(answer) };
+  }, [isShown, answer?.input, settings.patch, settings.text]);
+  const isFrom = choices?.action === "from";
+  const wanted = choices && (isFrom || choices.action === "add") ? choices.source : "";
+  const source = useSettled(wanted, PAUSE);
+  const other = usePromise(
+    async () =>
+      answer && isShown && isFrom && source.trim()
+        ? { of: answer.input, source, input: await fromTexts(answer.model, { ...settings, text: source, pair: "" }) }
+        : null,
+    [isShown, isFrom, answer?.input, source],
+  );
+  const hasTokens = isShown && predictsTokens(answer.model);
+  const likely = usePromise(
+    async () =>
+      answer && hasTokens
+        ? {
+            of: answer.input,
+            source,
+            ...(await likeliest(answer.model, settings, answer.input, source, choices?.position ?? null)),
+          }
+        : null,
+    [hasTokens, answer?.input, source, choices?.position],
+  );
+  const next = likely.value?.of === answer?.input && likely.value?.source === wanted ? likely.value : null;
+  const theirs = other.value?.of === answer?.input && other.value?.source === wanted ? other.value.input : null;
+  const defaults = useMemo(() => (choices && next ? defaultTokens(next.own, next.other) : []), [next]);
+  const tokens = choices?.tokens.map((token, i) => token || defaults[i] || "") ?? [];
+  const count = choices ? (TOKENS[choices.metric] ?? 0) : 0;
+  const needed =
+    choices && (isFrom || choices.action === "add") && !wanted.trim()
+      ? "Type another text, whose activations are taken."
+      : (hasTokens && !next) || tokens.slice(0, count).every(Boolean)
+        ? ""
+        : "Write the tokens that are compared.";
+  const isReady =
+    isShown && !needed && (!isFrom || theirs !== null) && (!count || tokens.slice(0, count).every(Boolean));
+  const asked = useMemo(
+    () => (isReady && choices ? sweepBody(answer.model, settings, answer.input, { ...choices, tokens }, theirs) : null),
+    [isReady, answer?.input, choices, tokens.join("\n"), theirs],
+  );
+  const key = asked && JSON.stringify([answer?.model.block, answer?.model.version, choices?.over, asked]);
+
+  const [attempt, setAttempt] = useState(0);
+  const [state, setState] = useState({ sweep: /** @type {Sweep | null} */ (null), rows: 0, key: "" });
+  const live = useRef({ done: "", sweep: /** @type {Sweep | null} */ (null) }).current;
+  const blank = answer && choices ? emptyGrid(answer.model, settings, answer.input, choices) : null;
+  const cells = asked && blank ? cellsOf(blank, asked) : 0;
+  const isWaiting = key !== null && live.done !== key && cells > AT_ONCE && attempt === 0;
+  useEffect(() => setAttempt(0), [key]);
+  useEffect(() => {
+    if (!key || !asked || !blank || isWaiting || (live.done === key && attempt === 0)) return;
+    const timer = setTimeout(
+      () => {
+        live.done = key;
+        live.sweep?.stop();
+        const sweep = new Sweep(/** @type {import("heed/views/hooks.js").Answer} */ (answer).model, asked, blank);
+        live.sweep = sweep;
+        let waiting = 0;
+        const show = () => {
+          waiting = 0;
+          const hasBegun = sweep.grid.values.length > 0 || sweep.grid.status !== "running"; // until then the last one stays
+          if (live.sweep === sweep && hasBegun) setState({ sweep, rows: sweep.rows, key });
+        };
+        sweep.run(() => (waiting ||= requestAnimationFrame(show)));
+      },
+      live.done ? PAUSE : 0,
+    );
+    return () => clearTimeout(timer);
+  }, [key, attempt, isWaiting]);
+  useEffect(() => () => live.sweep?.stop(), [answer?.model]);
+
+  const { sweep } = state;
+  const isOwn = sweep !== null && sweep.model === answer?.model && sweep.grid.values.length > 0;
+  const grid = useMemo(
+    () => (isOwn ? { ...sweep.grid, choices: { ...sweep.grid.choices, cell: choices?.cell ?? null } } : null),
+    [state, isOwn, choices?.cell],
+  );
+  const cell = useCell(answer, settings, sweep, grid);
+  const aligned = useMemo(
+    () =>
+      answer && choices && theirs ? alignedWords(wordsAt(answer.input, choices.at), wordsAt(theirs, choices.at)) : [],
+    [answer?.input, choices?.at, theirs],
+  );
+  if (!isShown || !choices) return null;
+  const isCurrent = state.key === key;
+  const known = [...(next?.other ?? []), ...(next?.own ?? [])].map(tokenText);
+  /** @type {Actions} */
+  const actions = {
+    model: answer.model,
+    choices,
+    input: answer.input,
+    defaults,
+    known: [...new Set(known)],
+    needed,
+    cells,
+    error: (isCurrent ? sweep?.error : null) ?? ofOther(other.error),
+    isWaiting,
+    isCurrent,
+    stop: () => sweep?.stop(),
+    again: () => setAttempt(attempt + 1),
+  };
+  const server = location.origin + location.pathname.replace(/\/$/, "");
+  return {
+    state: { grid, aligned, cell: cell && { ...cell.run, isStale: cell.sweep !== sweep }, actions },
+    about: /** @type {Record<string, string>} */ (wanted ? { "other text": wanted } : {}),
+    request: asked && {
+      server,
+      path: "sweep",
+      model: answer.model.block,
+      output: "values",
+      texts: true,
+      body: () => asked,
+      needsKey: hasKey(),
+    },
+  };
+}
+
+/** An error of the other text, where it is written. @param {Error | null} error */
+const ofOther = (error) => error && new ServerError(0, error.message, "intervention.from");
+
+/** How many cells are measured. @param {Grid} grid @param {import("heed/server/sweep.js").Body} body */
+const cellsOf = ({ axes, labels }, { over }) =>
+  axes.reduce((all, axis, i) => all * (Array.isArray(over[axis]) ? over[axis].length : labels[i].length), 1);
+
+/** What a metric compares if nobody says: the likeliest token of the other text, and that of the text.
+ *  @param {NextToken[]} own @param {NextToken[]} other */
+function defaultTokens(own, other) {
+  if (!own.length) return [];
+  const first = (other.length ? other : own).find(({ id }) => id !== own[0].id) ?? own[0];
+  return [first, own[0]].map(tokenText);
+}
+
+/** The place of the mask of a masked model, which is what it answers; null = there is none. @param {import("heed/views/hooks.js").Answer} answer */
+function maskIn({ model, input }) {
+  const place = model.tokenizer?.next_tokens
+    ? -1
+    : input.source.findIndex(({ text }) => /^(\[MASK\]|<mask>)$/.test(text));
+  return place >= 0 ? place : null;
+}
+
+/** Each token of the text beside what is put in its place. @param {import("heed/data/attention.js").Label[]} own
+ *  @param {import("heed/data/attention.js").Label[]} other @returns {Aligned[]} */
+function alignedWords(own, other) {
+  const places = new Map(pairsOf(own, other).map((pair) => [pair.own, pair.other]));
+  return own.map(({ text }, i) => {
+    const place = places.get(i);
+    const theirs = place === undefined ? null : other[place].text;
+    return { own: text, other: theirs, isSame: theirs === text };
+  });
+}
+
+/** The run with the pinned cell's change alone.
+ *  @param {import("heed/views/hooks.js").Answer | null} answer @param {Settings} settings @param {Sweep | null} sweep @param {Grid | null} grid */
+function useCell(answer, settings, sweep, grid) {
+  const place = grid?.choices.cell ?? null;
+  const isThere = grid !== null && place !== null && place.every((index, i) => grid.indices[i].includes(index));
+  const { value } = usePromise(async () => {
+    if (!answer || !sweep || !grid || !place || !isThere) return null;
+    const { model, input } = answer;
+    const { intervention: _, over: __, metric: ___, position = null, ...texts } = sweep.body;
+    const one = cellIntervention(sweep.body, grid.axes, place);
+    const words = input.target.length ? input.target : input.source;
+    if (predictsTokens(model)) {
+      const [before, after] = await Promise.all([
+        likelyTokens(model, texts, [], position),
+        likelyTokens(model, texts, [one], position),
+      ]);
+      const behind = model.tokenizer?.next_tokens ? "Next token" : "Token";
+      const title =
+        position === null
+          ? behind
+          : `${behind} ${model.tokenizer?.next_tokens ? "behind" : "at"} “${words[position]?.text}”`;
+      return { sweep, run: /** @type {CellRun} */ ({ cell: place, tokens: { title, before, after }, outputs: null }) };
+    }
+    const before = await outputOf(model, settings, input);
+    const numbers = before ? before.rows.length * (before.rows[0]?.length ?? 0) : Infinity;
+    if (!before || numbers > MOST_NUMBERS || before.rows.length !== words.length) return null;
+    const rows = await changedOutput(model, texts, [one]);
+    const outputs = before.rows.map((row, i) => ({
+      word: words[i].text,
+      ...distance(row, Float32Array.from(rows[i])),
+    }));
+    return { sweep, run: /** @type {CellRun} */ ({ cell: place, tokens: null, outputs }) };
+  }, [sweep, isThere && String(place)]);
+  return value && String(value.run.cell) === String(place) ? value : null;
+}

@@ -1,0 +1,69 @@
+// A lens as a table, as JSON and as SVG.
+import { css, palette, textOn } from "heed/data/palettes.js";
+import { escape } from "heed/save/document.js";
+import { FONT, heading, round, svg, TITLE, TITLE_CHARACTER } from "heed/save/drawing.js";
+import { quoted } from "heed/save/quoted.js";
+import { layerTitle } from "heed/server/lens.js";
+import { levelOf } from "heed/views/lens_view.js";
+
+/** @typedef {import("heed/server/lens.js").Lens} Lens */
+
+const WIDTH = 72; // px of a cell
+const HEIGHT = 20;
+const LEFT = 96;
+const CHARACTERS = 10; // of a word
+
+/** A line for each cell, as RFC 4180 has tables. @param {Lens} lens */
+export function lensCsv(lens) {
+  const { layers, positions, words, guesses, ranks } = lens;
+  const count = guesses[0]?.[0]?.length ?? 0;
+  const head = ["layer", "position", "token", "rank_of_next"];
+  for (let k = 1; k <= count; k++) head.push(`token_${k}`, `probability_${k}`);
+  const lines = layers.flatMap((layer, i) =>
+    positions.map((position, j) =>
+      [
+        layer,
+        position,
+        quoted(words[j]),
+        ranks[i][j] ?? "",
+        ...guesses[i][j].flatMap(({ word, probability }) => [quoted(word), probability]),
+      ].join(","),
+    ),
+  );
+  return [head.join(","), ...lines, ""].join("\r\n");
+}
+
+/** @param {Lens} lens */
+export const lensJson = ({ model, text, layers, positions, words, guesses, ranks }) =>
+  JSON.stringify({ model, text, layers, positions, tokens: words, lens: guesses, ranks });
+
+/** @param {Lens} lens @param {import("heed/data/state.js").Settings} settings */
+export function lensSvg(lens, settings) {
+  const { layers, words, guesses, model } = lens;
+  const table = palette(settings.palette, false);
+  const isByRank = settings.lens.by === "rank";
+  const cut = (/** @type {string} */ word) =>
+    escape([...word].length > CHARACTERS ? `${[...word].slice(0, CHARACTERS - 1).join("")}…` : word);
+  const top = TITLE + HEIGHT;
+  const parts = words.map(
+    (word, j) =>
+      `<text x="${round(LEFT + (j + 0.5) * WIDTH)}" y="${top - 6}" text-anchor="middle" font-weight="600">${cut(word)}</text>`,
+  );
+  layers.forEach((_, i) => {
+    const y = top + i * HEIGHT;
+    parts.push(`<text x="${LEFT - 6}" y="${y + 14}" text-anchor="end">${layerTitle(lens, i)}</text>`);
+    words.forEach((_, j) => {
+      const level = levelOf(lens, isByRank, { row: i, column: j });
+      const isColoured = level === level;
+      const x = LEFT + j * WIDTH;
+      parts.push(
+        `<rect x="${x}" y="${y}" width="${WIDTH}" height="${HEIGHT}" fill="${isColoured ? css(table, level) : "#fff"}" stroke="#fff"/>` +
+          `<text x="${x + WIDTH / 2}" y="${y + 14}" text-anchor="middle" font-size="${FONT - 1}" fill="${isColoured ? textOn(table, level) : "#000"}">${cut(guesses[i][j][0].word)}</text>`,
+      );
+    });
+  });
+  const by = isByRank ? "the rank of the token that comes next" : "its probability";
+  const name = `${model}: the likeliest next token of each layer, coloured by ${by}`;
+  const width = Math.max(LEFT + words.length * WIDTH + 8, 16 + TITLE_CHARACTER * name.length);
+  return svg(width, top + layers.length * HEIGHT + 12, [heading(name), ...parts]);
+}

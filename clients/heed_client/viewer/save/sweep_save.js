@@ -1,0 +1,68 @@
+// A grid of patches as a table, as JSON and as SVG.
+import { siteTitle, METRICS, number, showGrid } from "heed/data/patch.js";
+import { heatMaps } from "heed/save/drawing.js";
+import { quoted } from "heed/save/quoted.js";
+
+/** @typedef {import("heed/data/patch.js").Grid} Grid */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+/** @param {string} label */
+const plain = (label) => label.replace(/^“(.*)”$/, "$1");
+
+/** The numbers as RFC 4180 has tables; an empty field is not measured. @param {Grid} grid */
+export function gridCsv({ labels, values }) {
+  const head = ["", ...labels[1].map((label) => quoted(plain(label)))].join(",");
+  const lines = values.map((row, i) => [quoted(plain(labels[0][i])), ...row.map((value) => value ?? "")].join(","));
+  return [head, ...lines, ""].join("\r\n");
+}
+
+/** @param {Grid} grid @param {import("heed/page/sweep.js").CellRun | null} cell */
+export function gridJson({ model, text, choices, axes, indices, labels, metric, unchanged, source, values }, cell) {
+  const { at, action } = choices;
+  const [rows, columns] = labels.map((names) => names.map(plain));
+  return JSON.stringify({
+    model,
+    text,
+    ...((action === "from" || action === "add") && { other_text: choices.source }),
+    ...(action === "add" && { minus: choices.minus, scale: choices.scale }),
+    at,
+    action,
+    fixed: choices.fixed,
+    position: choices.position ?? -1,
+    metric,
+    unchanged,
+    ...(source !== null && { source }),
+    axes,
+    [axes[0]]: indices[0],
+    [axes[1]]: indices[1],
+    labels: { [axes[0]]: rows, [axes[1]]: columns },
+    values,
+    ...(cell?.tokens && { cell: cell.cell, next_tokens: cell.tokens }),
+  });
+}
+
+/** @param {Grid} grid @param {Settings} settings */
+export function gridSvg(grid, settings) {
+  const shown = showGrid(grid);
+  const { choices, unchanged, source, labels, model } = grid;
+  const words = (/** @type {string[]} */ names) => names.map((label) => ({ text: plain(label) }));
+  const attention = /** @type {any} */ ({ rows: words(labels[0]), columns: words(labels[1]) });
+  const what = {
+    from: `from “${choices.source}”`,
+    scale: "removed",
+    mean: "replaced by the mean",
+    add: `with ${number(choices.scale)} times that of “${choices.source}”${choices.minus ? ` less that of “${choices.minus}”` : ""} added`,
+  }[choices.action];
+  const ends = [`unchanged ${number(unchanged)}`, ...(source === null ? [] : [`other text ${number(source)}`])];
+  const title = `${model}: ${METRICS[choices.metric]}, ${siteTitle(choices.at)} ${what}; ${ends.join(", ")}`;
+  const named = { marks: marksOf(shown), name: `${METRICS[choices.metric]}; ${ends.join(", ")}` };
+  return heatMaps([
+    { attention, shown, settings: { ...settings, palette: "auto", scale: "linear", kind: "grid" }, title, named },
+  ]);
+}
+
+/** The numbers below the colours. @param {ReturnType<typeof showGrid>} shown */
+function marksOf({ low, high, unchanged, isDiverging }) {
+  const at = (/** @type {number} */ value) => ({ level: (value - low) / (high - low), text: number(value) });
+  return (isDiverging ? [low, unchanged, high] : [low, high]).map(at);
+}

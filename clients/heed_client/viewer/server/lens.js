@@ -1,0 +1,76 @@
+// The lens: which tokens the hidden states of each layer predict, as POST v1/lens/{model} answers it.
+import { post } from "heed/server/api.js";
+import { hasPatch, predictsTokens } from "heed/data/patch.js";
+import { wordsOf } from "heed/data/tokens.js";
+import { textsAndMasks } from "heed/server/sweep.js";
+
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {import("heed/server/run.js").Input} Input */
+/** @typedef {{id: number, word: string, probability: number}} Guess */
+/**
+ * @typedef {object} Lens  also in a saved page
+ * @property {string} model @property {string} text
+ * @property {number[]} layers  0 = the embeddings, the last = the output @property {number[]} positions
+ * @property {string[]} words  of these positions
+ * @property {(string | null)[]} next  the token that is predicted; null at the end
+ * @property {boolean} isMasked  whether it is the token itself, as in masked models, and not the next one
+ * @property {Guess[][][]} guesses  [layers][positions], the likeliest first
+ * @property {(number | null)[][]} ranks  [layers][positions] of the token that is predicted
+ * @property {string | null} change  the change with which the model was run, in words @property {Guess[][][] | null} before  without it
+ * @property {number} count  tokens of the text @property {number} vocabulary
+ */
+
+const LISTED = 5;
+export const MOST = 64; // tokens that are shown at once
+
+/** Whether the hidden states of a model predict tokens. @param {Model} model */
+export const hasLens = (model) => hasPatch(model) && predictsTokens(model);
+
+/** The tokens that are read. @param {Input} input */
+export const wordsRead = ({ source, target }) => (target.length ? target : source);
+
+/** @param {Model} model @param {Settings} settings @param {Input} input @param {number} from  the first token that is shown */
+export function lensBody(model, settings, input, from) {
+  const count = wordsRead(input).length;
+  const positions = count > MOST ? { positions: `${from}:${Math.min(count, from + MOST)}` } : {};
+  return { ...textsAndMasks(model, settings, input), lens_top_k: LISTED, ...positions };
+}
+
+/** @param {Model} model @param {Settings} settings @param {Input} input @param {ReturnType<typeof lensBody>} body
+ *  @returns {Promise<Lens>} */
+export async function lensOf(model, settings, input, body) {
+  const { layers, positions, lens, ranks } = await post(`v1/lens/${encodeURIComponent(model.block)}`, body);
+  const all = wordsRead(input);
+  const isMasked = model.tokenizer?.next_tokens !== true;
+  const named = (/** @type {string | null} */ token, /** @type {number} */ id) =>
+    token === null ? `#${id}` : wordsOf([token])[0];
+  return {
+    model: model.block,
+    text: settings.text,
+    layers,
+    positions,
+    words: positions.map((/** @type {number} */ place) => all[place]?.text ?? String(place)),
+    next: positions.map((/** @type {number} */ place) => all[place + Number(!isMasked)]?.text ?? null),
+    isMasked,
+    change: null,
+    before: null,
+    guesses: lens.indices.map((/** @type {number[][]} */ row, /** @type {number} */ i) =>
+      row.map((ids, j) =>
+        ids.map((id, k) => ({
+          id,
+          word: named(lens.tokens?.[i][j][k] ?? null, id),
+          probability: lens.probabilities[i][j][k],
+        })),
+      ),
+    ),
+    ranks,
+    count: all.length,
+    vocabulary: Number(model.config.vocab_size),
+  };
+}
+
+/** A layer in words: its hidden states are those behind it. @param {Lens} lens @param {number} row */
+export function layerTitle({ layers }, row) {
+  return layers[row] === 0 ? "embeddings" : `after layer ${layers[row] - 1}`;
+}

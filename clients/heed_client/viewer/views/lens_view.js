@@ -1,0 +1,174 @@
+// The likeliest next token in each layer, behind each token of the text.
+import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { css, palette, textOn } from "heed/data/palettes.js";
+import { firstOf } from "heed/page/lens.js";
+import { layerTitle, MOST } from "heed/server/lens.js";
+import { Choice, Switch } from "heed/views/controls.js";
+import { useTheme } from "heed/views/draw/canvas.js";
+
+/** @typedef {import("heed/server/lens.js").Lens} Lens */
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {{row: number, column: number}} Cell */
+
+const STOPS = 16; // of the gradient
+
+/** Whether the likeliest token is another one without the change. @param {Lens} lens @param {Cell} cell */
+const differs = ({ guesses, before }, { row, column }) =>
+  before !== null && before[row][column][0].id !== guesses[row][column][0].id;
+
+/** The token whose rank is shown. @param {Lens} lens */
+const target = ({ isMasked }) => (isMasked ? "token itself" : "token that comes next");
+
+/** How strong the colour of a cell is, from 0 to 1; NaN = none.
+ *  @param {Lens} lens @param {boolean} isByRank @param {Cell} cell */
+export function levelOf({ guesses, ranks, vocabulary }, isByRank, { row, column }) {
+  if (!isByRank) return guesses[row][column][0].probability;
+  const rank = ranks[row][column];
+  return rank === null ? NaN : 1 - Math.log(rank) / Math.log(vocabulary);
+}
+
+/** What a cell says. @param {Lens} lens @param {Cell} cell */
+const sentence = (lens, { row, column }) => {
+  const [{ word, probability }] = lens.guesses[row][column];
+  return `${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "behind"} “${lens.words[column]}”: “${word}” ${percent(probability)}`;
+};
+
+/** @param {number} share */
+const percent = (share) => (share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`);
+
+/** @param {ViewProps & {lens: import("heed/page/lens.js").LensState}} props */
+export function LensView({ settings, set, lens: { lens, error, pinned } }) {
+  if (!lens) return error ? html`<p role="alert">${error.message}</p>` : html`<p class="note">…</p>`;
+  return html`${error && html`<p role="alert">${error.message}</p>`}<${Table} lens=${lens} settings=${settings} set=${set} pinned=${pinned} />`;
+}
+
+/** @param {{lens: Lens, settings: ViewProps["settings"], set: ViewProps["set"], pinned: string | null}} props */
+function Table({ lens, settings, set, pinned }) {
+  const theme = useTheme();
+  const table = useMemo(() => palette(settings.palette, false), [settings.palette, theme]);
+  const frame = useRef(/** @type {HTMLElement | null} */ (null));
+  const [pointed, setPointed] = useState(/** @type {Cell | null} */ (null));
+  const change = (/** @type {Record<string, unknown>} */ changes) => {
+    const left = Object.entries({ ...settings.lens, ...changes }).filter(([, value]) => value !== undefined);
+    set({ lens: Object.fromEntries(left) });
+  };
+  const { layers, positions, words, guesses, ranks } = lens;
+  const isByRank = settings.lens.by === "rank";
+  const held = heldIn(lens, settings);
+  const last = { row: layers.length - 1, column: words.length - 1 };
+  const shown = pointed ?? held ?? last;
+  const isThere = shown.row < layers.length && shown.column < words.length;
+  const cell = isThere ? shown : last;
+  useEffect(() => setPointed(null), [lens]);
+  useEffect(() => {
+    const box = frame.current;
+    const word = held && box?.querySelector(`[data-place="${held.row}.${held.column}"]`);
+    if (!box || !(word instanceof HTMLElement)) return;
+    const isHidden =
+      word.offsetLeft + word.offsetWidth > box.scrollLeft + box.clientWidth || word.offsetLeft < box.scrollLeft;
+    if (isHidden) box.scrollLeft = word.offsetLeft - box.clientWidth / 2;
+  }, [lens, held?.row, held?.column]);
+  const cellOf = (/** @type {any} */ { target }) => {
+    const { place } = target.closest?.("[data-place]")?.dataset ?? {};
+    if (!place) return null;
+    const [row, column] = place.split(".").map(Number);
+    return { row, column };
+  };
+  const hold = (/** @type {Cell | null} */ next) => {
+    const isHeld = next && held?.row === next.row && held.column === next.column;
+    change({ cell: !next || isHeld ? undefined : [layers[next.row], positions[next.column]] });
+  };
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    const at = cellOf(event);
+    /** @type {Record<string, [number, number]>} */
+    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const ends = { Home: 0, End: words.length - 1 }[event.key];
+    const step = steps[event.key];
+    if (!at || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (step || ends !== undefined) {
+      const [row, column] = step ? [at.row + step[0], at.column + step[1]] : [at.row, ends];
+      const next = frame.current?.querySelector(`[data-place="${row}.${column}"]`);
+      if (next instanceof HTMLElement) next.focus();
+    } else if (event.key === "Enter" || event.key === " ") hold(at);
+    else if (event.key === "Escape") {
+      hold(null);
+      setPointed(null);
+    } else return;
+    event.preventDefault();
+  };
+  const final = guesses[layers.length - 1];
+  const cells = useMemo(
+    () =>
+      layers.map(
+        (layer, row) =>
+          html`<tr><th scope="row">${layerTitle(lens, row)}</th>${positions.map((position, column) => {
+            const level = levelOf(lens, isByRank, { row, column });
+            const [{ id, word }] = guesses[row][column];
+            const marks = [
+              id === final[column][0].id && "settled",
+              ranks[row][column] === 1 && "right",
+              differs(lens, { row, column }) && "differs",
+            ].filter(Boolean);
+            const isHeld = held?.row === row && held.column === column;
+            const isReached = held ? isHeld : row === last.row && column === last.column;
+            const colours = level === level ? { backgroundColor: css(table, level), color: textOn(table, level) } : {};
+            return html`<td role="gridcell" data-place=${`${row}.${column}`} tabindex=${isReached ? 0 : -1} aria-selected=${isHeld}
+          aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${colours} key=${`${layer}.${position}`}>${word}</td>`;
+          })}</tr>`,
+      ),
+    [lens, isByRank, table, held?.row, held?.column],
+  );
+  return html`<div class="tools" role="group" aria-label="how it is drawn">
+      <${Choice} label="colour" value=${isByRank ? "rank" : "probability"} options=${{ probability: "probability", rank: `rank of the ${target(lens)}` }} onChange=${(/** @type {string} */ by) => change({ by: by === "rank" ? by : undefined })} />
+      ${pinned !== null && html`<${Switch} label=${`with the change that is pinned in Patch (${pinned})`} checked=${settings.lens.changed === true} onChange=${(/** @type {boolean} */ changed) => change({ changed: changed || undefined })} />`}
+      <${Scale} lens=${lens} isByRank=${isByRank} table=${table} />
+      ${lens.count > lens.words.length && html`<${Pages} lens=${lens} settings=${settings} change=${change} />`}
+    </div>
+    <div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the likeliest next token, by layer and token"
+      onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
+      onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
+      <thead><tr><th scope="col">${lens.isMasked ? "at" : "behind"}</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
+      <tbody>${cells}</tbody></table></div>
+    <p class="note"><b>Bold</b>: the likeliest token of the output already. <u>Underlined</u>: the ${target(lens)}.${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p>
+    <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} />`;
+}
+
+/** The pinned cell. @param {Lens} lens @param {ViewProps["settings"]} settings @returns {Cell | null} */
+export function heldIn({ layers, positions }, { lens: { cell } }) {
+  if (!Array.isArray(cell)) return null;
+  const [row, column] = [layers.indexOf(cell[0]), positions.indexOf(cell[1])];
+  return row >= 0 && column >= 0 ? { row, column } : null;
+}
+
+/** @param {{lens: Lens, isByRank: boolean, table: Uint32Array}} props */
+function Scale({ lens, isByRank, table }) {
+  const gradient = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS)).join(",");
+  const middle = Math.round(Math.sqrt(lens.vocabulary));
+  const marks = isByRank ? [String(lens.vocabulary), String(middle), "1"] : ["0", "50 %", "100 %"];
+  return html`<div class="legend" role="img" aria-label=${`colours from ${marks[0]} to ${marks[2]}`}>
+    <div class="scale" style=${{ backgroundImage: `linear-gradient(to right, ${gradient})` }}>
+      ${marks.map((text, i) => html`<small style=${{ left: `${50 * i}%` }}>${text}</small>`)}</div></div>`;
+}
+
+/** Which part of a long text is shown. @param {{lens: Lens, settings: ViewProps["settings"], change: (changes: Record<string, unknown>) => void}} props */
+function Pages({ lens, settings, change }) {
+  const first = firstOf(settings, lens.count);
+  const go = (/** @type {number} */ from) =>
+    change({ from: Math.max(0, Math.min(from, lens.count - MOST)) || undefined });
+  return html`<span role="group" aria-label="tokens that are shown">
+    <button disabled=${first === 0} onClick=${() => go(first - MOST)}>before</button>
+    ${" "}tokens ${first} to ${first + lens.words.length - 1} of ${lens.count}${" "}
+    <button disabled=${first + MOST >= lens.count} onClick=${() => go(first + MOST)}>after</button></span>`;
+}
+
+/** The likeliest tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
+function Guesses({ lens, cell: { row, column }, isHeld }) {
+  const [rank, next] = [lens.ranks[row][column], lens.next[column]];
+  return html`<section class="guesses" aria-label="likeliest tokens"><h2 role=${isHeld ? "status" : undefined}>${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "behind"} “${lens.words[column]}”</h2>
+    <table class="chances"><tbody>${lens.guesses[row][column].map(
+      ({ word, probability }) =>
+        html`<tr><th scope="row">${word}</th><td><span class="chance" style=${{ width: `${100 * probability}%` }}></span>${percent(probability)}</td></tr>`,
+    )}</tbody></table>
+    ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
+    <p>${rank === null || next === null ? "No token comes next." : html`“${next}” ${lens.isMasked ? "is there" : "comes next"}: rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
+}

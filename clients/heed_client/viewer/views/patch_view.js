@@ -1,0 +1,277 @@
+// Activations are changed one place at a time: what another text has there, nothing, or the mean; a heat map of what follows.
+import { html, useId, useMemo } from "vendor/preact.js";
+import {
+  actionsOf,
+  axesOf,
+  cellTitle,
+  changedPatch,
+  gridsOf,
+  isOfPosition,
+  METRICS,
+  metricsOf,
+  number,
+  pinnedIn,
+  ranked,
+  recovered,
+  showGrid,
+  signed,
+  siteTitle,
+  TOKENS,
+} from "heed/data/patch.js";
+import { css, palette } from "heed/data/palettes.js";
+import { FieldError, invalid } from "heed/page/input/field.js";
+import { wordsAt } from "heed/server/sweep.js";
+import { NextTokens, OutputChanges } from "heed/views/ablate_view.js";
+import { Choice, NumberField, Switch } from "heed/views/controls.js";
+import { useTheme } from "heed/views/draw/canvas.js";
+import { HeatMap } from "heed/views/matrix_view.js";
+
+/** @typedef {import("heed/data/patch.js").Choices} Choices */
+/** @typedef {import("heed/data/patch.js").Grid} Grid */
+/** @typedef {import("heed/page/sweep.js").Actions} Actions */
+/** @typedef {import("heed/page/sweep.js").SweepState} SweepState */
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+
+const LISTED = 6; // cells
+const ROW = 30; // px
+const AROUND = 134; // px of the words and bars around the cells
+const TALLEST = 0.62; // of the window's height
+const MOST = 20; // times a direction, by the slider
+const TINY = 1e-9; // a number below is 0 in a cell
+const NEAR = 0.15; // of the legend: two numbers that are nearer have no room
+const STOPS = 16; // of the gradient
+
+/** @param {ViewProps & {sweep: SweepState}} props */
+export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions } }) {
+  const change = (/** @type {Partial<Choices>} */ changes) => set({ patch: changedPatch(settings.patch, changes) });
+  return html`${actions && html`<${Parameters} actions=${actions} change=${change} grid=${grid} aligned=${aligned} />`}
+    ${!actions && grid && html`<p class="note">${said(grid)}</p><${Alignment} aligned=${aligned} />`}
+    ${
+      grid &&
+      html`<p class="on-paper">${said(grid)}</p><div class=${actions && !actions.isCurrent && !actions.needed ? "stale-grid" : ""}>
+      <${GridMap} grid=${grid} settings=${settings} change=${change} />
+      <${Largest} grid=${grid} change=${change} />
+      <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div>`
+    }`;
+}
+
+/** What was measured, as a sentence. @param {Grid} grid */
+function said({ choices: { action, at, source, minus, scale, metric } }) {
+  const what = {
+    from: `is what it is in “${source}”`,
+    scale: "is removed",
+    mean: "is its mean over the positions",
+    add: `has ${number(scale)} times that of “${source}”${minus ? ` less that of “${minus}”` : ""} added`,
+  };
+  return `${METRICS[metric]}, if the ${siteTitle(at)} ${what[action]}, at one place at a time.`;
+}
+
+/** Which field an error is about. @param {Error | null} error @returns {Record<string, string>} */
+function errorsOf(error) {
+  const { field, message } = /** @type {{field?: string | null, message: string}} */ (error ?? { message: "" });
+  if (!field) return {};
+  const name = /^intervention\.(from|add)/.test(field) ? "source" : field.split(".")[0];
+  return { [name]: message };
+}
+
+const SHOWN = ["source", "metric", "position", "over", "intervention"]; // fields beside which an error is written
+
+/** @param {{actions: Actions, change: (changes: Partial<Choices>) => void, grid: Grid | null, aligned: import("heed/page/sweep.js").Aligned[]}} props */
+function Parameters({ actions, change, grid, aligned }) {
+  const id = useId();
+  const { model, choices, input, defaults, known, needed, error, isWaiting, isCurrent, cells } = actions;
+  const { action, at, over, metric, tokens, position, renormalize, source, minus, scale } = choices;
+  const errors = errorsOf(error);
+  const isTold = Object.keys(errors).some((name) => SHOWN.includes(name));
+  const sites = Object.keys(model.interventions ?? {});
+  const metrics = metricsOf(model);
+  const grids = gridsOf(at);
+  const free = axesOf(at).filter((axis) => !over.split(",").includes(axis));
+  const places = input.target.length ? input.target : input.source;
+  const fix = (/** @type {string} */ axis, /** @type {string} */ value) => {
+    const { [axis]: _, ...others } = /** @type {Record<string, number>} */ (choices.fixed);
+    change({ fixed: value === "" ? others : { ...others, [axis]: Number(value) } });
+  };
+  const indices = (/** @type {import("heed/data/patch.js").Axis} */ axis) => {
+    if (axis !== "layers" && axis !== "heads") return named(wordsAt(input, at, axis));
+    const count = Number(model.interventions?.[at]?.[axis === "layers" ? 0 : 2]);
+    return Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
+  };
+  const isRunning = isCurrent && grid?.status === "running";
+  return html`${
+    (action === "from" || action === "add") &&
+    html`<div class="other-text text">
+      <${TextBox} label=${action === "add" ? "add the direction of" : "other text"} value=${source} onText=${(/** @type {string} */ source) => change({ source })} ...${invalid(id, "source", errors)} />
+      <${FieldError} id=${id} name="source" errors=${errors} />
+      ${action === "add" && html`<${TextBox} label="less that of" value=${minus} onText=${(/** @type {string} */ minus) => change({ minus })} />`}
+      <${Alignment} aligned=${aligned} /></div>`
+  }
+    <div class="tools" role="group" aria-label="what is changed">
+      <${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} />
+      <${Choice} label="at" value=${at} options=${Object.fromEntries(sites.map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} />
+      ${Object.keys(grids).length > 1 && html`<${Choice} label="grid" value=${over} options=${grids} onChange=${(/** @type {string} */ over) => change({ over, fixed: {}, cell: null })} />`}
+      ${free.map((axis) => html`<${Choice} label=${axis} value=${choices.fixed[axis] ?? ""} options=${{ ...indices(axis), "": "all" }} onChange=${(/** @type {string} */ value) => fix(axis, value)} />`)}
+      ${
+        action === "add" &&
+        html`<label>times <input type="range" min=${-MOST} max=${MOST} step="0.5" value=${scale} onInput=${(/** @type {any} */ event) => change({ scale: Number(event.currentTarget.value) })} />
+        <${NumberField} aria-label="times" value=${scale} step="0.5" onNumber=${(/** @type {number | undefined} */ scale) => change({ scale })} /></label>`
+      }
+      ${action === "scale" && at.endsWith("weights") && html`<${Switch} label="renormalise" checked=${renormalize} onChange=${(/** @type {boolean} */ renormalize) => change({ renormalize })} />`}
+      <${FieldError} id=${id} name="intervention" errors=${errors} /><${FieldError} id=${id} name="over" errors=${errors} />
+    </div>
+    <div class="tools" role="group" aria-label="what is measured">
+      <${Choice} label="measure" value=${metric} options=${metrics} onChange=${(/** @type {any} */ metric) => change({ metric })} />
+      ${Array.from({ length: TOKENS[metric] ?? 0 }, (_, i) => {
+        const write = (/** @type {any} */ { currentTarget }) => {
+          currentTarget.value ||= defaults[i] ?? "";
+          change({ tokens: tokens.map((token, j) => (i === j ? currentTarget.value : token)) });
+        };
+        return html`<label>${i ? "minus" : "of"} <input type="text" class="token" list=${`${id}-tokens`} value=${tokens[i] || (defaults[i] ?? "")}
+          title="a text that is one token, with its blank, or # and an id" ...${invalid(id, "metric", errors)} onChange=${write} /></label>`;
+      })}
+      <datalist id=${`${id}-tokens`}>${known.map((token) => html`<option value=${token}></option>`)}</datalist>
+      ${isOfPosition(model, metric) && html`<${Choice} label=${model.tokenizer?.next_tokens ? "behind" : "at token"} value=${position ?? ""} options=${{ "": "the last", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} />`}
+      ${
+        isRunning
+          ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
+          : html`<button class="main" key="main" disabled=${needed !== ""} onClick=${actions.again}>${isWaiting ? `Measure ${cells} places` : "Measure"}</button>`
+      }
+      <span class="ending" role="status">${needed || statusOf(actions, grid)}</span>
+      ${isRunning && html`<progress aria-label="measured rows" max=${grid.values.length} value=${grid.values.filter(([first]) => first !== null).length}></progress>`}
+    </div>
+    ${["metric", "position"].map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}
+    ${error && !isTold && html`<p role="alert">${error.message}</p>`}`;
+}
+
+/** @param {{label: string, value: string, onText: (text: string) => void} & Record<string, unknown>} props */
+const TextBox = ({
+  label,
+  value,
+  onText,
+  ...attributes
+}) => html`<label>${label} <textarea rows="1" dir="auto" value=${value} ...${attributes}
+  onInput=${(/** @type {any} */ event) => onText(event.currentTarget.value)}></textarea></label>`;
+
+/** Tokens by their places. @param {import("heed/data/attention.js").Label[]} labels */
+const named = (labels) => Object.fromEntries(labels.map(({ text }, i) => [i, `${i} ${text}`]));
+
+/** @param {Actions} actions @param {Grid | null} grid */
+function statusOf({ isWaiting, isCurrent, error }, grid) {
+  if (isWaiting) return "the grid is large";
+  if (!isCurrent && !error) return "measuring …";
+  if (!grid || error) return "";
+  const [rows, count] = [grid.values.filter(([first]) => first !== null).length, grid.values.length];
+  if (grid.status === "running") return "measuring …"; // the rows change too often to be said by a screen reader
+  if (grid.status === "stopped") return `stopped after ${rows} of ${count} rows`;
+  return `${count * (grid.values[0]?.length ?? 0)} places measured`;
+}
+
+/** The tokens of the text, and below those that are put in their place. @param {{aligned: import("heed/page/sweep.js").Aligned[]}} props */
+function Alignment({ aligned }) {
+  if (!aligned.length) return null;
+  const without = aligned.filter(({ other }) => other === null).length;
+  return html`<ol class="aligned" aria-label="tokens of the text, and what is put in their place">${aligned.map(
+    ({ own, other, isSame }) =>
+      html`<li class=${isSame ? "same" : other === null ? "none" : "other"}><span>${own}</span>${" "}<span>${isSame ? html`<span class="unseen">the same</span>` : other === null ? "—" : html`<span class="unseen">in its place </span><b>${other}</b>`}</span></li>`,
+  )}</ol>
+    ${without > 0 && html`<p class="note">The texts have different lengths: ${without} ${without === 1 ? "token has" : "tokens have"} no counterpart and ${without === 1 ? "is" : "are"} not patched.</p>`}`;
+}
+
+/** @param {{grid: Grid, settings: ViewProps["settings"], change: (changes: Partial<Choices>) => void}} props */
+function GridMap({ grid, settings, change }) {
+  const shown = useMemo(() => showGrid(grid), [grid.values, grid.values.map(String).join(), grid.choices.metric]);
+  const { labels, axes, indices, unchanged, choices } = grid;
+  const pinned = pinnedIn(grid);
+  const asLabels = useMemo(() => {
+    const of = (/** @type {string[]} */ names) =>
+      names.map((text) => ({ text: text.replace(/^“(.*)”$/, "$1"), special: false, padding: false, part: 0 }));
+    return { rows: of(labels[0]), columns: of(labels[1]) };
+  }, [labels]);
+  const tell = (/** @type {import("heed/views/matrix_view.js").Cell} */ cell) => {
+    const value = grid.values[cell.row]?.[cell.column] ?? null;
+    return `${cellTitle(grid, cell)}: ${value === null ? "not measured" : valueText(grid, value)}`;
+  };
+  const hold = (/** @type {Partial<ViewProps["settings"]>} */ { query = null, key = null }) =>
+    change({ cell: query === null || key === null ? null : [indices[0][query], indices[1][key]] });
+  const isIn = unchanged !== 0 && choices.metric === "logit_difference";
+  return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell} write=${short}
+    settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
+    height=${Math.min(innerHeight * TALLEST, shown.m * ROW + AROUND)} masked="not measured"
+    legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
+    label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
+}
+
+/** @param {number} value */
+const short = (value) => {
+  const size = Math.abs(value);
+  const text =
+    size >= TINY && size < 0.01 ? value.toExponential(0) : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return size < TINY ? "0" : text.replaceAll("-", "−");
+};
+
+/** A number, its change, and how far that is on the way to the other text. @param {Grid} grid @param {number} value */
+function valueText(grid, value) {
+  const { unchanged } = grid;
+  const way = recovered(grid, value);
+  return [
+    number(value),
+    ...(unchanged !== 0 ? [`${signed(value - unchanged)} from unchanged`] : []),
+    ...(way ? [way] : []),
+  ].join(", ");
+}
+
+/** The colours: around the number without changes, with that of the other text. @param {{grid: Grid, shown: ReturnType<typeof showGrid>}} props */
+function GridLegend({ grid, shown }) {
+  const theme = useTheme();
+  const { low, high, least, most, isDiverging } = shown;
+  const { unchanged, source, choices } = grid;
+  const [start, end] = isDiverging && most > least ? [least, most] : [low, high]; // of the colours that there are
+  const gradient = useMemo(() => {
+    const table = palette("auto", isDiverging);
+    const level = (/** @type {number} */ i) => (start + ((end - start) * i) / STOPS - low) / (high - low);
+    return `linear-gradient(to right, ${Array.from({ length: STOPS + 1 }, (_, i) => css(table, level(i))).join(",")})`;
+  }, [isDiverging, theme, low, high, start, end]);
+  const share = (/** @type {number} */ value) => (value - start) / (end - start);
+  const marks = [start, end].filter((value) => Math.abs(share(value) - share(unchanged)) > NEAR);
+  if (isDiverging || !marks.includes(start)) marks.push(unchanged);
+  const place = (/** @type {number} */ value) => `${100 * share(value)}%`;
+  const isInside = source !== null && source >= start && source <= end;
+  return html`<div class="legend grid-legend">
+    <span>${METRICS[choices.metric]}</span>
+    <div class="scale" role="img" aria-label=${`colours from ${number(start)} to ${number(end)}`} style=${{ backgroundImage: gradient }}>
+      ${marks.map((value) => html`<small style=${{ left: place(value) }}>${short(value)}</small>`)}
+      ${isInside && html`<i class="source" style=${{ left: place(source) }} title=${`the other text: ${number(source)}`}></i>`}
+    </div>
+    <span>unchanged <b>${number(unchanged)}</b></span>
+    ${source !== null && html`<span>${isInside && "▾ "}other text <b>${number(source)}</b></span>`}
+    ${shown.levels.some(Number.isNaN) && html`<i class="hatched"></i><span>not measured</span>`}
+  </div>`;
+}
+
+/** @param {{grid: Grid, change: (changes: Partial<Choices>) => void}} props */
+function Largest({ grid, change }) {
+  const listed = useMemo(() => ranked(grid).slice(0, LISTED), [grid]);
+  const { indices } = grid;
+  const pinned = pinnedIn(grid);
+  if (grid.status === "running") return null;
+  if (!listed.length) return html`<p class="note">Nothing changes.</p>`;
+  return html`<h2>Largest changes</h2><ol class="ranking" aria-label="places by change">${listed.map(
+    (one) =>
+      html`<li><button aria-current=${pinned?.row === one.row && pinned.column === one.column} onClick=${() => change({ cell: [indices[0][one.row], indices[1][one.column]] })}>${cellTitle(grid, one)} <b>${signed(one.value - grid.unchanged)}</b></button></li>`,
+  )}</ol>`;
+}
+
+/** @param {{grid: Grid, run: import("heed/page/sweep.js").CellRun | null, change: (changes: Partial<Choices>) => void, hasRun: boolean}} props */
+function Pinned({ grid, run, change, hasRun }) {
+  const pinned = pinnedIn(grid);
+  if (!pinned)
+    return html`<p class="note">Point at a cell to see its number${hasRun ? "; click it to see what the model answers with this change" : ""}.</p>`;
+  const value = grid.values[pinned.row][pinned.column];
+  const isOwn = run !== null && String(run.cell) === String(grid.choices.cell);
+  return html`<section class="pinned" aria-label="pinned place">
+    <p class="headline" role="status">${cellTitle(grid, pinned)} ${value !== null && html`<b>${number(value)}</b> <small>${valueText(grid, value).split(", ").slice(1).join(", ")}</small>`}
+      <button onClick=${() => change({ cell: null })}>unpin</button></p>
+    <div class=${isOwn && run.isStale ? "stale-grid" : ""}>${isOwn && run.tokens && html`<${NextTokens} ...${run.tokens} titles=${["unchanged", "changed"]} />`}
+    ${isOwn && run.outputs && html`<${OutputChanges} each=${run.outputs} />`}</div>
+  </section>`;
+}

@@ -1,0 +1,98 @@
+"""The view Lens: each layer's likeliest tokens are those of the API."""
+
+import csv
+import io
+import json
+import subprocess
+from urllib.parse import urlencode
+from xml.etree import ElementTree
+
+import httpx
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.viewer.pages import copied, fragment, take, violations
+
+TEXT = "the animal did not cross"
+WORDS = ["<s>", *TEXT.split(), "</s>"]
+
+
+@pytest.fixture(scope="module")
+def url(shared_server, generating):
+    return shared_server(generating / "models").url
+
+
+@pytest.fixture
+def lens(url):
+    """The API's answer."""
+    return httpx.post(f"{url}/v1/lens/gpt", json={"text": TEXT, "lens_top_k": 5}, timeout=60).json()
+
+
+@pytest.fixture
+def page(open_page, url):
+    page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "lens"}), url=url)
+    expect(page.get_by_role("gridcell")).to_have_count(21)
+    return page
+
+
+def named(lens, layer, position) -> list[str]:
+    ids, tokens = (lens["lens"][name][layer][position] for name in ("indices", "tokens"))
+    return [token or f"#{id}" for id, token in zip(ids, tokens, strict=True)]
+
+
+def guesses(page: Page) -> list[list[str]]:
+    rows = page.get_by_role("region", name="likeliest tokens").locator("tbody tr")
+    return [row.locator("th, td").all_inner_texts() for row in rows.all()]
+
+
+def test_cells_and_details_are_those_of_the_api(page, lens):
+    cells = page.get_by_role("gridcell").all_inner_texts()
+    assert cells == [named(lens, layer, position)[0] for layer in range(3) for position in range(7)]
+    expect(page.get_by_role("columnheader")).to_have_text(["behind", *WORDS])
+    page.get_by_role("gridcell").nth(7 + 2).click()
+    shown = guesses(page)
+    assert [name for name, _ in shown] == named(lens, 1, 2)
+    percents = [float(text.removesuffix(" %")) for _, text in shown]
+    np.testing.assert_allclose(percents, 100 * np.array(lens["lens"]["probabilities"][1][2]), atol=0.51)
+    region = page.get_by_role("region", name="likeliest tokens")
+    expect(region).to_contain_text(f"“did” comes next: rank {lens['ranks'][1][2]} of 60.")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("gridcell").nth(14 + 3)).to_be_focused()
+    assert [name for name, _ in guesses(page)] == named(lens, 2, 3)
+    assert violations(page) == []
+
+
+def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
+    patch = {"source": "the street did not cross", "cell": [0, 2]}
+    page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "lens", "patch": json.dumps(patch)}), url=url)
+    page.get_by_role("checkbox", name="residual stream, layer 0, “animal”").check()
+    change = {"at": "hidden", "layers": 0, "positions": 2, "from": {"text": patch["source"]}}
+    body = {"text": TEXT, "lens_top_k": 5, "interventions": [change]}
+    changed = httpx.post(f"{url}/v1/lens/gpt", json=body, timeout=60).json()
+    cells = page.get_by_role("gridcell")
+    places = [(layer, position) for layer in range(3) for position in range(7)]
+    expect(cells).to_have_text([named(changed, *place)[0] for place in places])
+    is_other = [named(changed, *place)[0] != named(lens, *place)[0] for place in places]
+    assert [("differs" in (cell.get_attribute("class") or "")) for cell in cells.all()] == is_other
+    assert any(is_other)
+
+
+def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_path):
+    page.get_by_role("combobox", name="colour").select_option("rank of the token that comes next")
+    page.get_by_role("gridcell").nth(7 + 1).click()
+    head, *lines = csv.reader(io.StringIO(take(page, "CSV").path().read_text()))
+    assert head[:5] == ["layer", "position", "token", "rank_of_next", "token_1"]
+    assert [int(line[3]) if line[3] else None for line in lines] == [rank for row in lens["ranks"] for rank in row]
+    probabilities = np.array([line[5::2] for line in lines], float).reshape(3, 7, 5)
+    np.testing.assert_allclose(probabilities, lens["lens"]["probabilities"], rtol=1e-6)
+    answer = json.loads(subprocess.run(["bash", "-c", copied(page, "curl")], capture_output=True, check=True).stdout)
+    assert answer["lens"] == lens["lens"]
+    svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
+    assert len(svg.findall(".//{*}rect")) == 1 + 21
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    for other in (open_page(fragment(page).removeprefix("#"), url=url), open_file(tmp_path / "saved.html")):
+        expect(other.get_by_role("gridcell").nth(7 + 1)).to_have_attribute("aria-selected", "true")
+        expect(other.get_by_role("combobox", name="colour")).to_have_value("rank")
+        assert guesses(other) == guesses(page)
