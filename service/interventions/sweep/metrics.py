@@ -52,7 +52,8 @@ def _cosine_distance(vectors: np.ndarray, unchanged: np.ndarray, _: Sequence[int
     first, second = vectors.astype(np.float64), unchanged.astype(np.float64)
     lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     cosine: np.ndarray = (first * second).sum(-1) / np.where(lengths == 0, 1, lengths)
-    return 1 - cosine
+    distance: np.ndarray = (1 - cosine).clip(min=0)  # of equal vectors it may round below
+    return distance
 
 
 @dataclass(frozen=True)
