@@ -57,7 +57,7 @@ class SweepAnswer(Tokens, extra="allow"):
     axes: list[str]
     metric: str | dict[str, list[int]]
     unchanged: float = Field(description="the metric of the run without changes")
-    source: float | Absent = Field(None, description="that of the run in from")
+    source: float | None = Field(None, description="that of the run in from; null: it is shorter than position")
     values: Numbers = Field(description="nested lists, by the axes")
 
 

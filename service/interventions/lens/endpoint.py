@@ -20,8 +20,6 @@ from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint
 
-TOKEN_BYTES = 256  # memory for each token, as arrays and as JSON
-
 
 @dataclass(frozen=True, slots=True)
 class LensRequest:
@@ -60,7 +58,7 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
         planning = partial(Lens, version, values, inputs, fields.count, fields.selected)
         lens: Lens = yield Stage(self._planning, 1, planning)
         yield from self._source.open_graphs(version, (WHOLE, HEAD))
-        context.reservation.add(TOKEN_BYTES * lens.indices.size)
+        context.reservation.add(lens.kept_bytes)
         return LensRequest(lens, tokens, pipeline.deadline(context))
 
     async def answer(self, request: LensRequest) -> Pieces:

@@ -15,7 +15,7 @@ from service.interventions.intervenable import ANSWER, HEAD, HIDDEN, START, Inte
 from service.interventions.intervened import Intervened
 from service.interventions.own_run import task_of
 from service.interventions.values import Values, check_memory
-from service.model.estimate import RunEstimate
+from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
 from service.ort.failures import RUN_ERRORS
 from service.selection.indices import Indices
@@ -24,6 +24,7 @@ from service.tensors.cast import is_finite
 from service.tokens.next_tokens import last_places
 
 MAX_POSITIONS = 512  # of a run of the head
+TOKEN_BYTES = 256  # memory for each token of the answer, as arrays and as JSON
 LOGIT_COPIES = 3  # logits, their powers, and an order of them
 
 
@@ -54,7 +55,13 @@ class Lens:
         self.ranks = np.zeros(shape, np.int64)  # 1 = the likeliest; 0 = no token follows
         self._last_layer, self._length = layers, length
         self._targets = self._target_tokens(length)
-        self._states: Arrays = {}
+        self._hidden: np.ndarray | None = None  # [layers + 1, 1, positions, width]
+        self._hidden_bytes = ITEM_BYTES * number_count(self.model.signature, [HIDDEN], sizes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what its runs share, and of its answer."""
+        return self._hidden_bytes + TOKEN_BYTES * self.indices.size
 
     def first_task(self, max_bytes: int) -> InferenceTask:
         """The run of the model, with its changes.
@@ -100,9 +107,10 @@ class Lens:
             except RUN_ERRORS as error:
                 raise (self.model.provider.translate(error) or error) from None
 
-        self._states = self._intervened.run(graph, execute, self.inputs, [HIDDEN, ANSWER], options)
+        outputs = self._intervened.run(graph, execute, self.inputs, [HIDDEN, ANSWER], options)
+        self._hidden = outputs[HIDDEN]
         for place in np.flatnonzero(self.layers == self._last_layer):
-            self._read(self._states[ANSWER][:, self.positions], [int(place)])
+            self._read(outputs[ANSWER][:, self.positions], [int(place)])
 
     def compute_layers(self, places: Sequence[int], graph: Graph, options: RunOptions | None) -> None:
         """Compute the lens of the layers at ``places`` of ``layers``.
@@ -110,7 +118,8 @@ class Lens:
         Raises:
             Invalid: a number is not finite.
         """
-        hidden, inputs = self._states[HIDDEN][self.layers[[*places]], 0], self.inputs
+        assert self._hidden is not None, "the model's run is first"
+        hidden, inputs = self._hidden[self.layers[[*places]], 0], self.inputs
         if self._is_positionwise:
             hidden, inputs = hidden[:, self.positions], self._version.at_positions(inputs, self.positions.tolist())
         inputs = self._version.in_rows(inputs, len(places))

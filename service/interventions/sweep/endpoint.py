@@ -13,13 +13,11 @@ from service.http.direct import RequestContext
 from service.http.response import Pieces
 from service.inference.stages import Stage, Stages
 from service.interventions.source import InterventionSource
-from service.interventions.sweep.request import SweepFields, check_cells, read_sweep
+from service.interventions.sweep.request import SweepFields, read_sweep
 from service.interventions.sweep.runs import Sweep
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
-
-CELL_BYTES = 64  # memory for each number, as an array and as JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,8 @@ class SweepEndpoint(ManyRunsEndpoint[SweepRequest]):
         inputs, tokens = yield from self._source.own_inputs(fields.own, model, context)
         planning = partial(Sweep, version, values, inputs, fields.axes, fields.metric, fields.position)
         sweep: Sweep = yield Stage(self._planning, 1, planning)
-        check_cells(sweep.grid.count)
         yield from self._source.open_graphs(version, sweep.graphs)
-        context.reservation.add(CELL_BYTES * sweep.grid.count)
+        context.reservation.add(sweep.kept_bytes)
         return SweepRequest(sweep, tokens, fields.stream, pipeline.deadline(context))
 
     async def answer(self, request: SweepRequest) -> Pieces:

@@ -21,7 +21,6 @@ from service.tokens.request import FIELDS as TEXTS
 
 OVER, POSITION, STREAM = "over", "position", "stream"
 ALL = "all"
-MAX_CELLS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,3 @@ def _over(value: Any, intervention: Intervention, reading: InterventionReader) -
             part = reading.reader.part(value[name])
             selected[name] = None if part == ALL else reading.indices(name, part)
     return selected
-
-
-def check_cells(count: int) -> None:
-    """Raises Invalid: a grid of more than MAX_CELLS."""
-    if count > MAX_CELLS:
-        raise Invalid(f"expected a grid of at most {MAX_CELLS:,} cells, got {count:,}", OVER)

@@ -19,8 +19,8 @@ from service.interventions.request import ONE
 from service.interventions.sites import KINDS, along_of
 from service.interventions.sweep.grid import LAYERS, Cell, Grid
 from service.interventions.sweep.metrics import Metric
-from service.interventions.values import OUTPUT, WHOLE, Runs, Values, check_memory
-from service.model.estimate import RunEstimate
+from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
+from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
 from service.ort.failures import RUN_ERRORS
@@ -28,12 +28,18 @@ from service.selection.indices import Indices
 from service.tensors.cast import is_finite
 from service.tokens.next_tokens import last_places
 
+MAX_CELLS = 1 << 16
 MAX_POSITIONS, MAX_ROWS = 512, 64  # of a run
+CELL_BYTES = 64  # memory for each number, as an array and as JSON
 CHANGES = 4  # inputs of a site that may be as large as its activation
 
 
 class Sweep:
-    """The sweep of a request; ``inputs`` are those of its run, of one row. ``position`` is that of the output."""
+    """The sweep of a request; ``inputs`` are those of its run, of one row. ``position`` is that of the output.
+
+    Raises:
+        Invalid: an index out of range, a tensor of another shape, or too many cells; ``field`` names it.
+    """
 
     def __init__(
         self,
@@ -52,16 +58,16 @@ class Sweep:
             place = values.place(intervention, inputs, self.sizes)
         except Invalid as error:
             axis = (error.field or "").removeprefix(f"{ONE}.")
-            raise (
-                Invalid(error.detail.removeprefix(f"{error.field}: "), f"over.{axis}") if axis in axes else error
-            ) from None
+            if axis not in axes:
+                raise
+            raise Invalid(error.detail.removeprefix(f"{error.field}: "), f"over.{axis}") from None
         self.grid = Grid(place, axes)
+        if self.grid.count > MAX_CELLS:
+            raise Invalid(f"expected a grid of at most {MAX_CELLS:,} cells, got {self.grid.count:,}", "over")
         self.numbers = np.full(self.grid.shape, np.nan)
-        self.unchanged, self.source = (
-            np.nan,
-            np.nan,
-        )  # the metric of the run without changes, and of the one in ``from``
-        self._before: Runs | None = None
+        self.unchanged = self.source = np.nan  # the numbers of the run without changes, and of the one in ``from``
+        self._hidden: np.ndarray | None = None  # hidden states without changes: [layers + 1, 1, positions, width]
+        self._scores: np.ndarray | None = None  # those of the answer without changes: [width]
         self._value: np.ndarray | None = None
 
     @property
@@ -69,6 +75,12 @@ class Sweep:
         """The graphs that its runs need."""
         parts = [HEAD, *map(layer_name, range(self.grid.place.shape[LAYERS]))]
         return [WHOLE, *(parts if self._starts else [OUTPUT])]
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what its runs share, and of its numbers."""
+        hidden = number_count(self.model.signature, [HIDDEN], self.sizes) if self._starts else 0
+        return ITEM_BYTES * (hidden + prod(self.grid.place.selected)) + CELL_BYTES * self.grid.count
 
     def first_task(self, max_bytes: int) -> InferenceTask:
         """The run without changes, and those whose activations the changes take.
@@ -110,14 +122,17 @@ class Sweep:
         """
         outputs = [self.metric.of]
         runs = self._values.runs(graph, self.inputs, options, outputs, [*outputs, *([HIDDEN] if self._starts else [])])
-        self._before = runs
+        self._hidden = runs.found[None].get(HIDDEN)
         self._value = self._values.value(self.grid.place, runs, self.inputs)
-        scores = self._at_position(runs.found[None][self.metric.of], self.inputs)
+        scores = self._at_position(runs.found[None][self.metric.of], self.inputs).copy()
+        self._scores = scores[0]
         self.unchanged = float(self.metric(scores, scores[0])[0])
         source = self.grid.place.intervention.source
         if source is not None:
-            theirs = self._at_position(runs.found[source][self.metric.of], self._values.inputs[source])
-            self.source = float(self.metric(theirs, scores[0])[0])
+            theirs = runs.found[source][self.metric.of]
+            if self.position is None or theirs.ndim == 2 or -theirs.shape[1] <= self.position < theirs.shape[1]:
+                scores_there = self._at_position(theirs, self._values.inputs[source])
+                self.source = float(self.metric(scores_there, scores[0])[0])
 
     def compute_cells(
         self, layers: Sequence[int], cells: Sequence[Cell], graph: Graph, options: RunOptions | None
@@ -127,7 +142,7 @@ class Sweep:
         Raises:
             Invalid: the output is not finite.
         """
-        assert self._before is not None, "the unchanged run is first"
+        assert self._scores is not None, "the unchanged run is first"
         inputs = self._version.in_rows(self.inputs, len(cells))
         try:
             if self._starts:
@@ -140,16 +155,15 @@ class Sweep:
         scores = self._at_position(output[self.metric.of], inputs)
         if not is_finite(scores):
             raise Invalid(f"{self.metric.of} is not finite after a change: it overflows float32", ONE)
-        unchanged = self._at_position(self._before.found[None][self.metric.of], self.inputs)[0]
-        for cell, number in zip(cells, self.metric(scores, unchanged), strict=True):
+        for cell, number in zip(cells, self.metric(scores, self._scores), strict=True):
             self.numbers[cell] = number
 
     def _through_layers(
         self, graph: Graph, layers: Sequence[int], cells: Sequence[Cell], inputs: Arrays, options: RunOptions | None
     ) -> dict[str, np.ndarray]:
         """The output, from the unchanged hidden states before the first of ``layers``."""
-        assert self._before is not None, "the unchanged run is first"
-        hidden = np.repeat(self._before.found[None][HIDDEN][layers[0]], len(cells), axis=0)
+        assert self._hidden is not None, "the unchanged run is first"
+        hidden = np.repeat(self._hidden[layers[0]], len(cells), axis=0)
         for layer in range(layers[0], self.grid.place.shape[LAYERS]):
             part = self._version.graphs.beside(graph, layer_name(layer))
             changes = self._changes(part, cells, layer) if layer in layers else {}

@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.interventions.sweep import request
+from service.interventions.sweep import runs
 from tests.support.in_process import serving_in_process
 from tests.support.waiting import until
 
@@ -148,6 +148,12 @@ def test_positions_of_two_runs_are_paired(sweep, scores):
         assert abs(values[place] - probability(changed[-1], None)) <= ERROR
 
 
+def test_a_shorter_run_may_have_no_number_of_its_own(sweep):
+    other = {"input_ids": OTHER[:2], "positions": 1}
+    answer = sweep({"at": "hidden", "layers": 1, "positions": 3, "from": other}, {}, position=3)
+    assert (answer["source"], answer["values"] > 0) == (None, True)
+
+
 def test_a_grid_without_axes_is_one_number(sweep, scores):
     answer = sweep({"at": "hidden", "layers": 1, "positions": 2, "scale": 0}, {}, metric="total_variation")
     changed = scores({"at": "hidden", "layers": 1, "positions": 2, "scale": 0})
@@ -234,7 +240,7 @@ ERRORS = [
     ("body", "status", "field", "words"), [one[1:] for one in ERRORS], ids=[one[0] for one in ERRORS]
 )
 def test_an_error_names_the_field(client, monkeypatch, body, status, field, words):
-    monkeypatch.setattr(request, "MAX_CELLS", 1000)
+    monkeypatch.setattr(runs, "MAX_CELLS", 1000)
     body = {"input_ids": IDS, **body}
     response = client.post(SWEEP, json={name: value for name, value in body.items() if value is not None})
     problem = response.json()
