@@ -27,7 +27,7 @@ from heed_client.errors import (
 )
 from heed_client.generation.answer import GeneratedToken
 from heed_client.generation.generation import AsyncGeneration, Generation
-from heed_client.interpretation import Lens, Sweep
+from heed_client.interpretation.answers import Lens, Sweep
 from heed_client.memories.memory import AsyncMemory, Memory
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 import numpy as np
 
-from heed_client import interpretation, native
+from heed_client import native
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary
@@ -21,7 +21,8 @@ from heed_client.calls import Call, Calls
 from heed_client.connection import http_options, named_inputs, text_fields
 from heed_client.errors import TimedOut, Unreachable, transport_errors
 from heed_client.generation.generation import GenerateRequest, Generation
-from heed_client.interpretation import Lens, Sweep
+from heed_client.interpretation import calls as interpretation
+from heed_client.interpretation.answers import Lens, Sweep
 from heed_client.memories.calls import Description, MemoryCalls
 from heed_client.memories.memory import Memory
 from heed_client.selection import Indices, normalized

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from heed_client.command.matrix import Labels, Matrices, matrices
-from heed_client.interpretation import Lens, Sweep
+from heed_client.interpretation.answers import Lens, Sweep
 
 POSITIONS = ("positions", "queries", "keys")  # axes whose labels are tokens
 MAX_CHARACTERS = 14  # of a token in the table of a lens

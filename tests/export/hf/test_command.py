@@ -25,7 +25,7 @@ TINY = Family("BertForSequenceClassification", {**TEXT, "num_hidden_layers": 1, 
 BASE = Family("BertModel", TINY.config)
 GRAPHS = {
     "model.onnx", "weights.onnx", "output.onnx", "fused.onnx", "masked.onnx", "interventions.onnx",
-    "interventions_output.onnx",
+    "interventions_output.onnx", "head.onnx", "layer_0.onnx",
 }  # fmt: skip
 
 

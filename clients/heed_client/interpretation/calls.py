@@ -1,7 +1,6 @@
-"""The answers of ``Client.sweep`` and ``Client.lens``, and the calls that return them."""
+"""The calls of ``Client.sweep`` and ``Client.lens``."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -11,56 +10,13 @@ from heed_client import native
 from heed_client.answer import Tokens
 from heed_client.arrays import array
 from heed_client.calls import Call, Calls, parse
+from heed_client.interpretation.answers import Lens, Sweep
 
 T = TypeVar("T")
 TOKEN_FIELDS = (
     "tokens", "offsets", "truncated", "input_ids", "attention_mask", "target_tokens", "target_offsets",
     "target_truncated", "decoder_input_ids", "decoder_attention_mask",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, repr=False)
-class Sweep:
-    """The numbers of a sweep: ``values`` has an axis for each of ``axes``, ``indices`` those of each axis.
-
-    ``unchanged`` is the number of the run without changes, ``source`` that of the run in ``from``, ``tokens`` those of
-    the text.
-    """
-
-    model: str
-    axes: tuple[str, ...]
-    indices: Mapping[str, Sequence[int]]
-    metric: Any
-    unchanged: float
-    values: np.ndarray
-    source: float | None = None
-    tokens: Tokens | None = None
-
-    def __repr__(self) -> str:
-        shape = ", ".join(f"{len(self.indices[axis])} {axis}" for axis in self.axes)
-        return f"<Sweep of {self.model}: {self.metric} over {shape or 'one cell'}, unchanged {self.unchanged:.6g}>"
-
-
-@dataclass(frozen=True, repr=False)
-class Lens:
-    """What each layer would predict: arrays [layers, positions, k] of token ids, and of their probabilities.
-
-    ``predicted`` has the tokens, None without a tokenizer, ``ranks`` [layers, positions] the rank of the token that
-    comes next (of masked models of the token itself): 1 = the likeliest, 0 = there is none.
-    """
-
-    model: str
-    layers: Sequence[int]
-    positions: Sequence[int]
-    indices: np.ndarray
-    probabilities: np.ndarray
-    ranks: np.ndarray
-    predicted: Sequence[Sequence[Sequence[str | None]]] | None = None
-    tokens: Tokens | None = None
-
-    def __repr__(self) -> str:
-        layers, positions, k = self.indices.shape
-        return f"<Lens of {self.model}: {k} tokens of {layers} layers and {positions} positions>"
 
 
 def sweep(calls: Calls, model: str, inputs: Mapping[str, Any], fields: Mapping[str, Any]) -> Call[Sweep]:

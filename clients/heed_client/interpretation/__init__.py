@@ -1,0 +1,1 @@
+"""Sweeps of interventions, and what each layer predicts."""
