@@ -24,7 +24,8 @@ OPEN = re.compile(r"/v2/health/(live|ready)/?")
 PAGES = re.compile(r"/(viewer/.*|docs/?|static-offline-docs/.*)?")  # they ask for a key themselves
 READING = ("GET", "HEAD", "OPTIONS")
 OPEN_TO_USERS = re.compile(
-    r"/v1/(attention|text|tokenize)/[^/]+/?|/v1/memories(/[^/]+(/append)?)?/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?"
+    r"/v1/(attention|text|tokenize|generate|sweep|lens)/[^/]+/?|/v1/memories(/[^/]+(/append)?)?/?"
+    r"|/v2/models/[^/]+(/versions/[^/]+)?/(infer|generate|generate_stream)/?"
 )
 INDEX = re.compile(r"/v2/repository(/[^/]+)?/index/?")  # any key is enough
 

@@ -83,9 +83,17 @@ def test_inference_needs_a_key(guarded, path, headers):
     assert response.json()["outputs"][0]["data"] == ADDED
 
 
-def test_the_native_route_needs_a_key(guarded):
-    assert guarded.post("/v1/attention/adder", json={}).status_code == 401
-    assert guarded.post("/v1/attention/adder", json={}, headers=bearer(API)).status_code == 404
+@pytest.mark.parametrize("name", ["attention", "text", "tokenize", "generate", "sweep", "lens"])
+def test_the_native_routes_need_no_admin_key(guarded, name):
+    for path in (f"/v1/{name}/adder", f"/v1/{name}/adder/"):
+        assert guarded.post(path, json={}).status_code == 401
+        assert guarded.post(path, json={}, headers=bearer(API)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/v2/models/adder/generate", "/v2/models/adder/versions/1/generate_stream"])
+def test_triton_s_extension_needs_no_admin_key(guarded, path):
+    assert guarded.post(path, json={}).status_code == 401
+    assert guarded.post(path, json={}, headers=bearer(API)).status_code == 400
 
 
 @pytest.mark.parametrize("path", [*ADMINISTRATION, *(path + "/" for path in ADMINISTRATION)])
