@@ -13,7 +13,7 @@ import numpy as np
 
 from service.base.errors import Invalid
 from service.interventions.request import Intervention, within
-from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, WEIGHTS, along_of, axes_of
+from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, along_of, axes_of
 from service.selection.indices import Indices
 
 ITEM_BYTES = 4
@@ -69,8 +69,6 @@ def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | N
             found = source[along] if positions is None else len(positions)
             if found != count:
                 raise Invalid(f"expected {count} positions, as are changed, got {found}; select positions", "from")
-            if at.endswith(WEIGHTS) and source[-1] != shape[-1]:
-                raise Invalid(f"expected weights to {shape[-1]} keys, got {source[-1]}", "from")
     return Place(intervention, shape, tuple(picks), positions)
 
 

@@ -28,6 +28,7 @@ ACTIONS = ("add", "scale", "replace", "from")
 FLAGS = {"norm_match": "add", "renormalize": "scale"}  # and the action that each belongs to
 KNOWN = ("at", *SELECTING, *ACTIONS, *FLAGS)
 MEAN = "mean"
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 Numbers = np.ndarray | LongTensor
 
 
@@ -244,7 +245,7 @@ class InterventionReader:
 
     def _number(self, name: str, value: Any) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or abs(value) > np.finfo(np.float32).max:
+        if not is_number or not math.isfinite(value) or abs(value) > MAX_FLOAT32:
             raise Invalid(f"expected a finite number, got {describe(value)}", name)
         return float(value)
 

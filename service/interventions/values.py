@@ -11,7 +11,7 @@ from service.base.errors import Invalid, TooMuchMemory
 from service.base.messages import sizes_words
 from service.interventions.changes import ITEM_BYTES, LAST, Place, place_of
 from service.interventions.request import FIELD, Intervention, OtherRun, within
-from service.interventions.sites import RETURNED, Sites, along_of, ids_of
+from service.interventions.sites import RETURNED, WEIGHTS, Sites, along_of, ids_of
 from service.model.estimate import RunEstimate
 from service.model.feature_graphs import FeatureGraphs
 from service.model.graph import Arrays, Graph, RunOptions
@@ -102,6 +102,10 @@ class Values:
         shape, source = self.sites.shape(one.at, sizes), None
         if one.source is not None:
             source = self.sites.shape(one.at, self.sizes[one.source])
+        for run in one.runs:
+            keys = self.sites.shape(one.at, self.sizes[run])[-1]
+            if one.at.endswith(WEIGHTS) and keys != shape[-1]:
+                raise Invalid(f"expected weights to {shape[-1]} keys, got {keys}", run.field)
         place = place_of(one, shape, self._positions(one, own), source)
         for name in ("add", "replace"):
             key = f"{one.field}.{name}"

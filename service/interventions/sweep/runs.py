@@ -152,7 +152,7 @@ class Sweep:
                 output = graph.session.run(graph.select_inputs({**inputs, **changes}), [self.metric.of], options)
         except RUN_ERRORS as error:
             raise (self.model.provider.translate(error) or error) from None
-        scores = self._at_position(output[self.metric.of], inputs)
+        scores = self._at_position(output[self.metric.of], self.inputs)
         if not is_finite(scores):
             raise Invalid(f"{self.metric.of} is not finite after a change: it overflows float32", ONE)
         for cell, number in zip(cells, self.metric(scores, self._scores), strict=True):
@@ -172,7 +172,7 @@ class Sweep:
             ).values()
         head = self._version.graphs.beside(graph, HEAD)
         if self._is_at_one_position:
-            place = [self._place(hidden.shape[1], inputs)]
+            place = [self._place(hidden.shape[1], self.inputs)]
             hidden, inputs = np.ascontiguousarray(hidden[:, place]), self._version.at_positions(inputs, place)
         return head.session.run(head.select_inputs({**inputs, START: hidden}), [self.metric.of], options)
 
@@ -210,13 +210,17 @@ class Sweep:
         return self.metric.of == ANSWER and head is not None and head.is_positionwise
 
     def _place(self, length: int, inputs: Arrays) -> int:
-        """The position of the output: by default the last token of a language model, the first one of others."""
+        """The position of the output: by default the last token of a language model, the first one of others.
+
+        ``inputs`` have one row.
+        """
         if self.position is not None:
             return int(np.arange(length)[Indices((self.position,)).resolve("position", length)][0])
         return int(last_places(inputs, 1, length)[0]) if self.model.signature.predicts_tokens else 0
 
     def _at_position(self, output: np.ndarray, inputs: Arrays) -> np.ndarray:
-        """The scores or the vector of each row: at one position, if the output has several."""
+        """The scores or the vector of each row: at one position, if the output has several. All rows are those of the
+        one row of ``inputs``."""
         if output.ndim == 2:
             return output
         return output[:, self._place(output.shape[1], inputs) if output.shape[1] > 1 else 0]

@@ -148,6 +148,13 @@ def test_positions_of_two_runs_are_paired(sweep, scores):
         assert abs(values[place] - probability(changed[-1], None)) <= ERROR
 
 
+def test_the_last_token_is_that_before_the_padding(sweep):
+    padded = {"input_ids": [*IDS, 0, 0], "attention_mask": [1, 1, 1, 1, 1, 0, 0]}
+    over = {"layers": "all", "positions": [1, 3]}
+    found = sweep({"at": "mlp_output", "scale": 0}, over, **padded)["values"]
+    assert np.abs(np.array(found) - sweep({"at": "mlp_output", "scale": 0}, over)["values"]).max() <= ERROR
+
+
 def test_a_shorter_run_may_have_no_number_of_its_own(sweep):
     other = {"input_ids": OTHER[:2], "positions": 1}
     answer = sweep({"at": "hidden", "layers": 1, "positions": 3, "from": other}, {}, position=3)
