@@ -108,10 +108,10 @@ def stacked(graph: ir.Graph, name: str) -> list[ir.Value]:
 
 
 def _softmax(weights: ir.Value) -> ir.Value | None:
-    """The value behind the softmax of ``weights`` that is multiplied with the layer's values."""
-    path = [weights]
+    """The value behind the softmax of ``weights`` that is multiplied with the layer's values, of as many keys."""
+    value, path, is_cut = weights, [weights], False
     for _ in range(MAX_STEPS):
-        node = path[-1].producer()
+        node = value.producer()
         if node is None:
             return None
         if node.op_type == "Softmax":
@@ -119,7 +119,9 @@ def _softmax(weights: ir.Value) -> ir.Value | None:
         before = node.inputs[0]
         if before is None:
             return None
-        path.append(before)
+        value, is_cut = before, is_cut or node.op_type == "Slice"  # of the sink of gpt-oss, which is no key
+        if not is_cut:
+            path.append(value)
     return None
 
 
