@@ -101,6 +101,7 @@ def test_an_existing_version_stays(tiny, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "mine").rglob("*")] == ["2"]
 
 
+@pytest.mark.extended
 def test_many_weights_of_a_model_without_its_head_are_one_file(tmp_path, capsys):
     """Checkpoints of masked language models have no pooler. Hidden states, the answer, do not depend on it."""
     save(Family(TINY.model, {**TINY.config, "vocab_size": 130_000}), tmp_path / "model")

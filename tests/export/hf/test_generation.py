@@ -46,6 +46,7 @@ def test_a_model_without_steps_says_why(texts_repository):
     assert json.loads(metadata["heed"])["generation"] == {"refused": "BertModel does not generate"}
 
 
+@pytest.mark.extended
 def test_attention_in_place_that_is_not_exact_is_replaced(described, tmp_path, monkeypatch):
     products = past._products
     monkeypatch.setattr(past, "_products", lambda weights, value: 1.01 * products(weights, value))
@@ -96,6 +97,7 @@ def logits_of(folder, entry):
     return steps.run([prompt], np.ones_like(prompt), {}, 0)[0]["logits"]
 
 
+@pytest.mark.extended
 def test_steps_that_are_not_exact_are_refused(described, tmp_path, monkeypatch):
     monkeypatch.setattr(verification, "budget_of", lambda _, exact: 1e-9 * np.abs(exact).max())
     with pytest.raises(ModelRefused, match=r"its steps differ from its whole run: decode .* tokens \w+: error"):
