@@ -16,7 +16,6 @@ from service.model.estimate import RunEstimate
 from service.model.feature_graphs import FeatureGraphs
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
-from service.ort.failures import RUN_ERRORS
 from service.tensors.cast import is_finite
 from service.tensors.dims import Sizes
 
@@ -59,10 +58,6 @@ class Values:
     def has_mean(self) -> bool:
         """Whether the run without changes is needed."""
         return any(isinstance(one.replace, str) for one in self.interventions)
-
-    def _known(self, graph: Graph) -> Graph:
-        """``graph`` with the outputs that the model has, for its estimate."""
-        return replace(graph, outputs=graph.outputs & self.model.outputs.keys())
 
     def estimate(
         self, graph: Graph, own: Arrays, outputs: Collection[str], max_bytes: int, has_own: bool = False
@@ -161,6 +156,10 @@ class Values:
             vector = vector / length
         return np.asarray(vector * one.add.scale, np.float32)
 
+    def _known(self, graph: Graph) -> Graph:
+        """``graph`` with the outputs that the model has, for its estimate."""
+        return replace(graph, outputs=graph.outputs & self.model.outputs.keys())
+
     def _sizes(self, run: OtherRun) -> Sizes:
         with within(run.field):
             return self.model.bind(self.inputs[run])
@@ -176,10 +175,7 @@ class Values:
         }
         names = [*dict.fromkeys([*outputs, *(RETURNED.get(site, site) for site in sorted(sites))])]
         whole = self.graphs.beside(graph, WHOLE)
-        try:
-            results = whole.session.run(whole.select_inputs(inputs), names, options)
-        except RUN_ERRORS as error:
-            raise (self.model.provider.translate(error) or error) from None
+        results = self.model.run(whole, inputs, names, options)
         for name in names:
             if not is_finite(results[name]):
                 raise Invalid(f"{name} is not finite: the inputs overflow float32", run.field if run else FIELD)

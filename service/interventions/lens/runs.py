@@ -17,7 +17,6 @@ from service.interventions.own_run import task_of
 from service.interventions.values import Values, check_memory
 from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
-from service.ort.failures import RUN_ERRORS
 from service.selection.indices import Indices
 from service.selection.reductions import largest
 from service.tensors.cast import is_finite
@@ -102,10 +101,7 @@ class Lens:
         """
 
         def execute(inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
-            try:
-                return graph.session.run(graph.select_inputs(inputs), outputs, options)
-            except RUN_ERRORS as error:
-                raise (self.model.provider.translate(error) or error) from None
+            return self.model.run(graph, inputs, outputs, options)
 
         outputs = self._intervened.run(graph, execute, self.inputs, [HIDDEN, ANSWER], options)
         self._hidden = outputs[HIDDEN]
@@ -122,13 +118,8 @@ class Lens:
         hidden, inputs = self._hidden[self.layers[[*places]], 0], self.inputs
         if self._is_positionwise:
             hidden, inputs = hidden[:, self.positions], self._version.at_positions(inputs, self.positions.tolist())
-        inputs = self._version.in_rows(inputs, len(places))
-        try:
-            logits = graph.session.run(
-                graph.select_inputs({**inputs, START: np.ascontiguousarray(hidden)}), [ANSWER], options
-            )[ANSWER]
-        except RUN_ERRORS as error:
-            raise (self.model.provider.translate(error) or error) from None
+        inputs = self._version.in_rows(inputs, len(places)) | {START: np.ascontiguousarray(hidden)}
+        logits = self.model.run(graph, inputs, [ANSWER], options)[ANSWER]
         self._read(logits if self._is_positionwise else logits[:, self.positions], places)
 
     def _read(self, logits: np.ndarray, places: Sequence[int]) -> None:

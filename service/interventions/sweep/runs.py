@@ -23,7 +23,6 @@ from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
 from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
-from service.ort.failures import RUN_ERRORS
 from service.selection.indices import Indices
 from service.tensors.cast import is_finite
 from service.tokens.next_tokens import last_places
@@ -144,14 +143,11 @@ class Sweep:
         """
         assert self._scores is not None, "the unchanged run is first"
         inputs = self._version.in_rows(self.inputs, len(cells))
-        try:
-            if self._starts:
-                output = self._through_layers(graph, layers, cells, inputs, options)
-            else:
-                changes = self._changes(graph, cells, None)
-                output = graph.session.run(graph.select_inputs({**inputs, **changes}), [self.metric.of], options)
-        except RUN_ERRORS as error:
-            raise (self.model.provider.translate(error) or error) from None
+        if self._starts:
+            output = self._through_layers(graph, layers, cells, inputs, options)
+        else:
+            inputs |= self._changes(graph, cells, None)
+            output = self.model.run(graph, inputs, [self.metric.of], options)
         scores = self._at_position(output[self.metric.of], self.inputs)
         if not is_finite(scores):
             raise Invalid(f"{self.metric.of} is not finite after a change: it overflows float32", ONE)
@@ -167,14 +163,12 @@ class Sweep:
         for layer in range(layers[0], self.grid.place.shape[LAYERS]):
             part = self._version.graphs.beside(graph, layer_name(layer))
             changes = self._changes(part, cells, layer) if layer in layers else {}
-            (hidden,) = part.session.run(
-                part.select_inputs({**inputs, **changes, START: hidden}), [END], options
-            ).values()
+            hidden = self.model.run(part, {**inputs, **changes, START: hidden}, [END], options)[END]
         head = self._version.graphs.beside(graph, HEAD)
         if self._is_at_one_position:
             place = [self._place(hidden.shape[1], self.inputs)]
             hidden, inputs = np.ascontiguousarray(hidden[:, place]), self._version.at_positions(inputs, place)
-        return head.session.run(head.select_inputs({**inputs, START: hidden}), [self.metric.of], options)
+        return self.model.run(head, {**inputs, START: hidden}, [self.metric.of], options)
 
     def _changes(self, graph: Graph, cells: Sequence[Cell], layer: int | None) -> dict[str, np.ndarray]:
         site = self.grid.place.intervention.at
