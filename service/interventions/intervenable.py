@@ -8,8 +8,6 @@ import numpy as np
 from service.interventions.sites import Sites, has_batch
 from service.model.feature_graphs import FeatureGraphs
 from service.model.graph import Arrays
-from service.model.model import Model
-from service.model.spec import TOKEN_INPUTS
 
 HEAD, LAYER = PARTS = "head", "layer_"  # names of graphs, or their beginnings
 START, END = "hidden_in", "hidden_out"  # inputs and outputs of these
@@ -45,10 +43,3 @@ class Intervenable:
 def layer_name(layer: int) -> str:
     """The graph of a layer."""
     return f"{LAYER}{layer}"
-
-
-def scores_tokens(model: Model) -> bool:
-    """Whether the output has a score of every token at each position: of language models, masked ones too."""
-    spec, output = model.spec, model.outputs[ANSWER].shape
-    last = [spec.inputs[name].maximum for name in TOKEN_INPUTS if spec and name in model.inputs]
-    return len(output) == 3 and bool(last) and isinstance(last[-1], int) and output[-1] == last[-1] + 1

@@ -6,7 +6,7 @@ from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
-from service.interventions.intervenable import Intervenable, scores_tokens
+from service.interventions.intervenable import Intervenable
 from service.interventions.lens.request import DEFAULT_TOP_K
 from service.interventions.request import MAX_COUNT
 from service.interventions.schemas import Indices, Intervention
@@ -97,7 +97,7 @@ class LensAnswer(Tokens):
 def routes(model: Model, version: Intervenable) -> list[APIRoute]:
     """The documented routes of a model."""
     found = [_route("sweep", model, SweepFields, SweepAnswer, "Change every place of a grid", "A number for each cell")]
-    if version.sites.head is not None and scores_tokens(model):
+    if version.sites.head is not None and model.signature.scores_tokens:
         summary = "See what each layer predicts"
         found.append(_route("lens", model, LensFields, LensAnswer, summary, "The likeliest tokens at each place"))
     return found

@@ -119,14 +119,18 @@ class Signature:
     @cached_property
     def predicts_tokens(self) -> bool:
         """Whether ``output`` has the logits of the token after each position: of language models, but masked ones."""
+        kinds = (self.spec and self.spec.config.get("architectures")) or [""]
+        return self.scores_tokens and kinds[0].endswith(LANGUAGE_MODELS)
+
+    @cached_property
+    def scores_tokens(self) -> bool:
+        """Whether ``output`` has a score of every token at each position: of language models, masked ones too."""
         ids = [name for name in TOKEN_INPUTS if name in self.inputs]
         if self.spec is None or not ids or "output" not in self.outputs:
             return False
-        kinds, last_id = self.spec.config.get("architectures") or [""], self.spec.inputs[ids[-1]].maximum
-        shape = self.outputs["output"].shape
+        last_id, shape = self.spec.inputs[ids[-1]].maximum, self.outputs["output"].shape
         # A language model that was exported without its head answers hidden states.
-        has_logits = isinstance(last_id, int) and len(shape) == 3 and shape[-1] == last_id + 1
-        return has_logits and kinds[0].endswith(LANGUAGE_MODELS)
+        return isinstance(last_id, int) and len(shape) == 3 and shape[-1] == last_id + 1
 
     @cached_property
     def has_bfloat16(self) -> bool:

@@ -11,10 +11,11 @@ from service.base.errors import Invalid
 from service.http.direct import RequestContext
 from service.http.response import Pieces
 from service.inference.stages import Stage, Stages, run_stages
-from service.interventions.intervenable import HEAD, scores_tokens
+from service.interventions.intervenable import HEAD
 from service.interventions.lens.request import LensFields, read_lens
 from service.interventions.lens.runs import Lens
 from service.interventions.source import InterventionSource
+from service.interventions.tasks import in_order
 from service.interventions.values import WHOLE
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
@@ -43,7 +44,7 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
 
     def check(self, model: Model) -> None:
         version = self._source.version(model)
-        if not scores_tokens(model):
+        if not model.signature.scores_tokens:
             raise Invalid(f"model '{model.name}' has no lens: its output is not the logits of tokens")
         if version.sites.head is None:
             raise Invalid(f"model '{model.name}' has no lens: its head alone does not give its output")
@@ -63,11 +64,7 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
 
     async def answer(self, request: LensRequest) -> Pieces:
         lens, most = request.lens, self.pipeline.settings.max_memory_bytes
-        first = lens.first_task(most)
-        first.deadline = request.deadline
-        await self.engine.run(first)
-        for task in lens.tasks(most):
-            task.deadline, task.is_accepted = request.deadline, True
+        for task in in_order(lens.first_task(most), lens.tasks(most), request.deadline):
             await self.engine.run(task)
         return [await run_stages(self._written(request), self.engine.offload)]
 

@@ -8,21 +8,20 @@ from functools import partial
 
 import numpy as np
 
-from service.base.errors import Invalid, TooMuchMemory
+from service.base.errors import Invalid
 from service.engine.task import InferenceTask
 from service.interventions.changes import ITEM_BYTES
 from service.interventions.intervenable import ANSWER, HEAD, HIDDEN, START, Intervenable
 from service.interventions.intervened import Intervened
-from service.interventions.own_run import task_of
+from service.interventions.tasks import MAX_POSITIONS, batches, task_of
 from service.interventions.values import Values, check_memory
 from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
 from service.selection.indices import Indices
 from service.selection.reductions import largest
 from service.tensors.cast import is_finite
-from service.tokens.next_tokens import last_places
+from service.tokens.next_tokens import last_places, vocabulary_size
 
-MAX_POSITIONS = 512  # of a run of the head
 TOKEN_BYTES = 256  # memory for each token of the answer, as arrays and as JSON
 LOGIT_COPIES = 3  # logits, their powers, and an order of them
 
@@ -45,7 +44,7 @@ class Lens:
         layers, _, length, _ = version.sites.shape("hidden", sizes)
         self.layers = _chosen("layers", selected, layers + 1)
         self.positions = _chosen("positions", selected, length)
-        self._vocabulary = int(self.model.outputs[ANSWER].shape[-1])
+        self._vocabulary = vocabulary_size(self.model)
         if count > self._vocabulary:
             raise Invalid(f"expected at most {self._vocabulary}, the size of the vocabulary, got {count}", "lens_top_k")
         shape = len(self.layers), len(self.positions)
@@ -80,17 +79,7 @@ class Lens:
         """
         below = [place for place, layer in enumerate(self.layers.tolist()) if layer < self._last_layer]
         rows = max(1, MAX_POSITIONS // self._positions_of_run)
-        start = 0
-        while start < len(below):
-            some = below[start : start + rows]
-            try:
-                estimate = self._estimate(len(some), max_bytes)
-            except TooMuchMemory:
-                if len(some) == 1:
-                    raise
-                rows = len(some) // 2
-                continue
-            start += len(some)
+        for some, estimate in batches(below, rows, partial(self._estimate, max_bytes)):
             yield task_of(self.model, estimate, partial(self.compute_layers, some))
 
     def compute_states(self, graph: Graph, options: RunOptions | None) -> None:
@@ -148,7 +137,7 @@ class Lens:
         chosen: np.ndarray = targets[self.positions]
         return chosen
 
-    def _estimate(self, rows: int, max_bytes: int) -> RunEstimate:
+    def _estimate(self, max_bytes: int, rows: int) -> RunEstimate:
         graph = self._version.graphs.graph(HEAD)
         numbers = rows * self._positions_of_run * self._vocabulary
         memory = ITEM_BYTES * LOGIT_COPIES * numbers

@@ -15,6 +15,7 @@ from service.inference.stages import Stage, Stages
 from service.interventions.source import InterventionSource
 from service.interventions.sweep.request import SweepFields, read_sweep
 from service.interventions.sweep.runs import Sweep
+from service.interventions.tasks import in_order
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
@@ -73,14 +74,12 @@ class SweepEndpoint(ManyRunsEndpoint[SweepRequest]):
     async def _rows(self, request: SweepRequest) -> AsyncGenerator[int | None]:
         """None after the first run, and then each row of the grid's first axis whose numbers are all known."""
         sweep, most = request.sweep, self.pipeline.settings.max_memory_bytes
-        first = sweep.first_task(most)
-        first.deadline = request.deadline
-        await self.engine.run(first)
+        tasks = in_order(sweep.first_task(most), sweep.tasks(most), request.deadline)
+        await self.engine.run(next(tasks))
         yield None
         rows = sweep.numbers.reshape(len(sweep.numbers), -1) if sweep.numbers.ndim else np.empty((0, 0))
         known = set[int]()
-        for task in sweep.tasks(most):
-            task.deadline, task.is_accepted = request.deadline, True
+        for task in tasks:
             await self.engine.run(task)
             for row in np.flatnonzero(~np.isnan(rows).any(axis=1)).tolist():
                 if row not in known:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -15,7 +16,7 @@ Cell = tuple[int, ...]  # its place on each axis of the grid
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of ``place``, which has one for each index of the ``axes``; ``value`` is what is added, or replaces."""
+    """The cells of ``place``, which has one for each index of the ``axes``."""
 
     place: Place
     axes: tuple[str, ...]
@@ -45,7 +46,10 @@ class Grid:
     def inputs(
         self, cells: Sequence[Cell], value: np.ndarray | None, kinds: Sequence[str], layer: int | None
     ) -> dict[str, np.ndarray]:
-        """The graph's inputs of a run that has a row for each of ``cells``, of one ``layer``, or of all for None."""
+        """The graph's inputs of a run that has a row for each of ``cells``, of one ``layer``, or of all for None.
+
+        ``value`` is what is added at the place, or replaces it there.
+        """
         rows = [self._row(cell, value, kinds, layer) for cell in cells]
         return {name: np.concatenate([row[name] for row in rows], axis=1) for name in rows[0]}
 
@@ -69,7 +73,7 @@ class Grid:
         values = {} if value is None else {one: value}
         return Change(shape, [replace(place, shape=shape, picks=tuple(picks))]).inputs(one.at, values, kinds)
 
-    @property
+    @cached_property
     def _numbers(self) -> list[int]:
         """The places of the axes in the activation."""
         names = axes_of(self.place.intervention.at)

@@ -10,7 +10,7 @@ from service.base.errors import Invalid, Malformed
 from service.base.messages import shortened
 from service.codec.json_parser import JsonArray, JsonObject
 from service.codec.json_reader import JsonReader, describe
-from service.interventions.intervenable import ANSWER, HIDDEN, scores_tokens
+from service.interventions.intervenable import ANSWER, HIDDEN
 from service.interventions.request import within
 from service.model.model import Model
 from service.tokens.tokenizer import Tokenizer
@@ -136,7 +136,7 @@ def _token(item: Any, model: Model) -> int:
     if not isinstance(item, str):
         raise Invalid(f"expected a token, or its id, got {describe(item)}", FIELD)
     tokenizer: Tokenizer | None = model.tokenizer
-    if tokenizer is None or not scores_tokens(model):
+    if tokenizer is None or not model.signature.scores_tokens:
         raise Invalid(f"expected the index of a score, got {describe(item)}: the scores are not of tokens", FIELD)
     with within(FIELD):
         ids = tokenizer.encode([item], None, False, special_tokens=False).input_ids[0].tolist()

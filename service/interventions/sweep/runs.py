@@ -10,15 +10,15 @@ from math import prod
 
 import numpy as np
 
-from service.base.errors import Invalid, TooMuchMemory
+from service.base.errors import Invalid
 from service.engine.task import InferenceTask
 from service.interventions.changes import ITEM_BYTES
 from service.interventions.intervenable import ANSWER, END, HEAD, HIDDEN, START, Intervenable, layer_name
-from service.interventions.own_run import task_of
 from service.interventions.request import ONE
 from service.interventions.sites import KINDS, along_of
 from service.interventions.sweep.grid import LAYERS, Cell, Grid
 from service.interventions.sweep.metrics import Metric
+from service.interventions.tasks import MAX_POSITIONS, batches, task_of
 from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
 from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
@@ -28,7 +28,7 @@ from service.tensors.cast import is_finite
 from service.tokens.next_tokens import last_places
 
 MAX_CELLS = 1 << 16
-MAX_POSITIONS, MAX_ROWS = 512, 64  # of a run
+MAX_ROWS = 64  # of a run
 CELL_BYTES = 64  # memory for each number, as an array and as JSON
 CHANGES = 4  # inputs of a site that may be as large as its activation
 
@@ -100,17 +100,7 @@ class Sweep:
         """
         rows = max(1, min(MAX_ROWS, MAX_POSITIONS // max(1, self._length)))
         for layers, cells in self.grid.cells_of_layers():
-            start = 0
-            while start < len(cells):
-                some = cells[start : start + rows]
-                try:
-                    estimate = self._estimate(layers, len(some), max_bytes)
-                except TooMuchMemory:
-                    if len(some) == 1:
-                        raise
-                    rows = len(some) // 2
-                    continue
-                start += len(some)
+            for some, estimate in batches(cells, rows, partial(self._estimate, max_bytes, layers)):
                 yield task_of(self.model, estimate, partial(self.compute_cells, layers, some))
 
     def compute_unchanged(self, graph: Graph, options: RunOptions | None) -> None:
@@ -175,7 +165,7 @@ class Sweep:
         kinds = [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
         return self.grid.inputs(cells, self._value, kinds, layer)
 
-    def _estimate(self, layers: Sequence[int], rows: int, max_bytes: int) -> RunEstimate:
+    def _estimate(self, max_bytes: int, layers: Sequence[int], rows: int) -> RunEstimate:
         inputs = self._version.in_rows(self.inputs, rows)
         graph = self._version.graphs.graph(WHOLE if self._starts else OUTPUT)
         own = self._values.estimate_own(graph, inputs, [self.metric.of], max_bytes)
