@@ -7,11 +7,9 @@ sdpa without. All take turns, each generates ``--tokens`` tokens behind a prompt
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import httpx
@@ -21,6 +19,7 @@ import transformers
 
 from benchmarks.report.markdown import table
 from benchmarks.server import served
+from benchmarks.turns import parser_of, seconds_of, take_turns
 from service.generation.decoder import load_decoder
 from service.generation.group import SequenceGroup
 from service.generation.sampling import Sampler, Sampling
@@ -40,15 +39,9 @@ def main() -> int:
         url = f"http://127.0.0.1:{server.port}/v1/generate/{options.model}"
         with httpx.Client(timeout=600) as client:
             ways = dict(_ways(client, url, options))
-            seconds: dict[str, list[float]] = {name: [] for name in ways}
             for way in ways.values():  # warm-up
                 way()
-            for repeat in range(options.repeats):
-                names = list(ways)
-                for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-                    start = time.perf_counter()
-                    ways[name]()
-                    seconds[name].append(time.perf_counter() - start)
+            seconds = take_turns(ways, options.repeats, lambda name: seconds_of(ways[name]))
     for name, several in seconds.items():
         streams = options.streams if "streams" in name else 1
         rates = [streams * options.tokens / one for one in several]
@@ -112,18 +105,11 @@ def _transformers(options: argparse.Namespace, prompt: list[int]) -> "list[tuple
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        "python -m benchmarks.generation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("benchmarks.generation", __doc__)
     add = parser.add_argument
-    add("repository", type=Path, help="model repository")
-    add("model", help="its name there")
-    add("directory", type=Path, help="the directory that it was exported from")
-    add("--threads", type=int, default=2, help="default 2")
     add("--prompt", type=int, default=32, help="tokens of the prompt (default 32)")
     add("--tokens", type=int, default=32, help="new tokens (default 32)")
     add("--streams", type=int, default=8, help="at once (default 8)")
-    add("--repeats", type=int, default=5, help="default 5")
     return parser.parse_args()
 
 

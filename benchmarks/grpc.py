@@ -29,6 +29,7 @@ from benchmarks.serving.options import TRITON as CONTAINER
 from benchmarks.serving.servers import PEERS, heed, triton_settings
 from benchmarks.serving.turn import TOLERANCE, start_contestant
 from benchmarks.serving.workloads import WORKLOADS, Workload
+from benchmarks.turns import take_turns
 
 CLIENT = ("tritonclient==2.69.0", "tritonclient[grpc]")
 NAMES = ("W1", "W2", "W3", "W4")
@@ -69,11 +70,9 @@ def _measure(
     targets: Mapping[str, list[str]], connections: int, scratch: Path, options: argparse.Namespace
 ) -> Iterator[object]:
     """The cells of a row: rate and 99th percentile of each, and the ratio."""
-    names, turns = list(targets), {name: [] for name in targets}
-    for repeat in range(options.repeats):
-        first = repeat % len(names)
-        for name in names[first:] + names[:first]:
-            turns[name].append(_load(targets[name], connections, options.seconds, scratch / "times"))
+    turns = take_turns(
+        targets, options.repeats, lambda name: _load(targets[name], connections, options.seconds, scratch / "times")
+    )
     for several in turns.values():
         rates, times_ms = zip(*several, strict=True)
         yield f"{spread_of(rates)}, {median(times_ms):.3g}"

@@ -7,10 +7,8 @@ a run with one intervention, beside one without. All take turns.
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,6 +19,7 @@ import transformers
 
 from benchmarks.report.markdown import table
 from benchmarks.server import served
+from benchmarks.turns import parser_of, seconds_of, take_turns
 
 TOKENS = (100, 200)  # whose logits are compared
 
@@ -44,13 +43,7 @@ def main() -> int:
         }
         results = {name: way() for name, way in ways.items()}  # warm-up
         print(f"largest difference {np.abs(results['sweep'] - results['torch, hooks']).max():.2g}")
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for repeat in range(options.repeats):
-            names = list(ways)
-            for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-                start = time.perf_counter()
-                ways[name]()
-                seconds[name].append(time.perf_counter() - start)
+        seconds = take_turns(ways, options.repeats, lambda name: seconds_of(ways[name]))
     rows = [[name, f"{median(one):.3f}", f"{min(one):.3f} to {max(one):.3f}"] for name, one in seconds.items()]
     print("\n".join(table([f"{options.model}, {options.positions} positions", "s", "range"], rows)))
     for first, second in (("torch, hooks", "sweep"), ("a run with an intervention", "a run without")):
@@ -105,17 +98,10 @@ def _hooks(options: argparse.Namespace, ids: np.ndarray, other: np.ndarray, open
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        "python -m benchmarks.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("benchmarks.sweep", __doc__)
     add = parser.add_argument
-    add("repository", type=Path, help="model repository")
-    add("model", help="its name there")
-    add("directory", type=Path, help="the directory of a GPT-2 that it was exported from")
-    add("--threads", type=int, default=2, help="default 2")
     add("--positions", type=int, default=20, help="tokens of both texts (default 20)")
     add("--batch", type=int, default=16, help="positions in a run with hooks (default 16)")
-    add("--repeats", type=int, default=5, help="default 5")
     return parser.parse_args()
 
 
