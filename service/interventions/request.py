@@ -10,11 +10,13 @@ import numpy as np
 
 from service.base.aliases import name_hint
 from service.base.errors import HeedError, Invalid, Malformed
-from service.codec.json_parser import JsonArray, JsonObject
+from service.codec.json_parser import JsonArray, JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
+from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
 from service.interventions.sites import WEIGHTS, Sites, axes_of
 from service.model.model import Model
+from service.native.request import collect
 from service.selection.indices import Indices, read_indices
 from service.tensors.spec import TensorSpec
 from service.tokens.request import FIELDS as TEXTS
@@ -127,6 +129,35 @@ class InterventionReader:
     model: Model
     sites: Sites
     max_text_bytes: int
+
+    @classmethod
+    def opened(
+        cls,
+        content: bytes,
+        parts: Sequence[LongText | LongList],
+        model: Model,
+        sites: Sites,
+        max_text_bytes: int,
+        others: Sequence[str],
+    ) -> tuple["InterventionReader", dict[str, Any]]:
+        """The reader of the JSON ``content``, of which ``parts`` were cut out, and those of its fields that are not
+        null: of a run, and ``others``.
+
+        Raises:
+            Malformed: not JSON, or a field that is unknown or given twice.
+        """
+        json, reader = parse_object(content, parts), JsonReader(parts)
+        fields = collect(json, (*TEXTS, *model.inputs, *others))
+        given = {name: part for name in fields if (part := reader.part(fields[name])) is not None}
+        return cls(reader, model, sites, max_text_bytes), given
+
+    def own_run(self, given: Mapping[str, Any]) -> OtherRun:
+        """The run that the request is of, in its fields ``given``.
+
+        Raises:
+            Malformed, Invalid, TooLarge: as ``read_interventions``.
+        """
+        return self.run({name: value for name, value in given.items() if name in (*TEXTS, *self.model.inputs)}, "")
 
     def intervention(self, item: Any, field: str) -> Intervention:
         """The intervention in the JSON ``item``, which errors name ``field``.

@@ -112,7 +112,7 @@ def parser() -> Parser:
         "it for further changes; --describe lists the sites")  # fmt: skip
     add("--sweep", type=_axes, metavar="AXES", help="make the change of --intervene at each place of a grid, such as "
         'layers,positions or \'{"layers": "2:6", "heads": "all"}\'; --show draws how the metric changes')  # fmt: skip
-    add("--metric", type=_metric, metavar="METRIC", help='of --sweep: kl, total_variation, cosine_distance, '
+    add("--metric", type=_name_or_object, metavar="METRIC", help='of --sweep: kl, total_variation, cosine_distance, '
         '\'{"probability": " Paris"}\' or \'{"logit_difference": [" Paris", " Rome"]}\'')  # fmt: skip
     add(
         "--position",
@@ -211,11 +211,11 @@ def _object(text: str) -> dict[str, Any]:
 
 def _axes(text: str) -> Any:
     """Names of axes, or a JSON object with the indices of each."""
-    return _object(text) if text.lstrip().startswith("{") else text.split(",")
+    value = _name_or_object(text)
+    return value.split(",") if isinstance(value, str) else value
 
 
-def _metric(text: str) -> Any:
-    """The name of a metric, or a JSON object."""
+def _name_or_object(text: str) -> Any:
     return _object(text) if text.lstrip().startswith("{") else text
 
 

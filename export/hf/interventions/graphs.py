@@ -50,7 +50,8 @@ def intervention_graphs(
     parts = traced.parts(sites)
     report(f"verifying {WHOLE}.onnx")
     changing = session(whole.SerializeToString(), folder, prepack=False)
-    layered = parts.sessions(folder) if parts and parts.layers else None
+    run = parts.sessions(folder) if parts else None
+    layered = run if parts and parts.layers else None
     failed = failures(sites, changing, traced.plain, layered, block, original)
     if failed.sites:
         sites = [site for site in sites if site.name not in failed.sites]
@@ -64,7 +65,7 @@ def intervention_graphs(
     entry: dict[str, Any] = {
         "sites": {site.name: [len(site.values), *_dims(site, block)] for site in sites}, "left_out": failed.sites
     }  # fmt: skip
-    if parts and not head_failure(run := parts.sessions(folder), traced.plain, block, original):
+    if parts and run and not head_failure(run, traced.plain, block, original):  # no site is in the head
         inputs = draw(block.inputs, VERIFIED, PADDINGS[0])
         positions = str(block.outputs[HIDDEN[0]].shape[2])
         entry["head"] = {"is_positionwise": run.is_positionwise(traced.plain, inputs, block.inputs, positions)}

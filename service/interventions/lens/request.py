@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from service.base.errors import Invalid
-from service.codec.json_parser import parse_object
-from service.codec.json_reader import JsonReader, describe
+from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
 from service.interventions import request
 from service.interventions.request import Intervention, InterventionReader, OtherRun, read_interventions
 from service.interventions.sites import Sites
 from service.model.model import Model
-from service.native.request import collect
 from service.selection.indices import Indices
 from service.tokens.next_tokens import MAX_COUNT
-from service.tokens.request import FIELDS as TEXTS
 
 TOP_K, DEFAULT_TOP_K = "lens_top_k", 5
 SELECTING = ("layers", "positions")
@@ -41,17 +37,14 @@ def read_lens(
         Invalid: one of another type or out of range; ``field`` names it.
         TooLarge: a text of more than ``max_text_bytes``.
     """
-    json, reader = parse_object(content, parts), JsonReader(parts)
-    of_run = (*TEXTS, *model.inputs)
-    fields = collect(json, (*of_run, TOP_K, *SELECTING, request.FIELD))
-    given: dict[str, Any] = {name: part for name in fields if (part := reader.part(fields[name])) is not None}
-    reading = InterventionReader(reader, model, sites, max_text_bytes)
+    others = (TOP_K, *SELECTING, request.FIELD)
+    reading, given = InterventionReader.opened(content, parts, model, sites, max_text_bytes, others)
     count = given.get(TOP_K, DEFAULT_TOP_K)
     if type(count) is not int or not 0 < count <= MAX_COUNT:
         raise Invalid(f"expected a whole number from 1 to {MAX_COUNT}, got {describe(count)}", TOP_K)
     interventions: Sequence[Intervention] = ()
     if request.FIELD in given:
-        interventions = read_interventions(given[request.FIELD], reader, model, sites, max_text_bytes)
-    own = reading.run({name: value for name, value in given.items() if name in of_run}, "")
+        interventions = read_interventions(given[request.FIELD], reading.reader, model, sites, max_text_bytes)
+    own = reading.own_run(given)
     selected = {name: reading.indices(name, given[name]) for name in SELECTING if name in given}
     return LensFields(own, interventions, count, selected)

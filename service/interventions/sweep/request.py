@@ -6,8 +6,8 @@ from typing import Any
 
 from service.base.aliases import name_hint
 from service.base.errors import Invalid, Malformed
-from service.codec.json_parser import JsonObject, parse_object
-from service.codec.json_reader import JsonReader, describe
+from service.codec.json_parser import JsonObject
+from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
 from service.interventions.request import ONE, Intervention, InterventionReader, OtherRun, within
 from service.interventions.sites import Sites
@@ -15,9 +15,7 @@ from service.interventions.sweep import metrics
 from service.interventions.sweep.grid import grid_axes
 from service.interventions.sweep.metrics import Metric, read_metric
 from service.model.model import Model
-from service.native.request import collect
 from service.selection.indices import Indices
-from service.tokens.request import FIELDS as TEXTS
 
 OVER, POSITION, STREAM = "over", "position", "stream"
 ALL = "all"
@@ -45,11 +43,8 @@ def read_sweep(
         Invalid: one of another type or out of range; ``field`` names it.
         TooLarge: a text of more than ``max_text_bytes``.
     """
-    json, reader = parse_object(content, parts), JsonReader(parts)
-    of_run = (*TEXTS, *model.inputs)
-    fields = collect(json, (*of_run, ONE, OVER, metrics.FIELD, POSITION, STREAM))
-    given = {name: part for name in fields if (part := reader.part(fields[name])) is not None}
-    reading = InterventionReader(reader, model, sites, max_text_bytes)
+    others = (ONE, OVER, metrics.FIELD, POSITION, STREAM)
+    reading, given = InterventionReader.opened(content, parts, model, sites, max_text_bytes, others)
     if ONE not in given:
         raise Malformed("missing (required)", ONE)
     intervention = reading.intervention(given[ONE], ONE)
@@ -60,8 +55,8 @@ def read_sweep(
     position = given.get(POSITION)
     if position is not None and type(position) is not int:
         raise Invalid(f"expected a whole number, got {describe(position)}", POSITION)
-    own = reading.run({name: value for name, value in given.items() if name in of_run}, "")
-    metric = read_metric(given.get(metrics.FIELD), reader, model)
+    own = reading.own_run(given)
+    metric = read_metric(given.get(metrics.FIELD), reading.reader, model)
     indices = {name: one for name, one in selected.items() if one is not None}
     intervention = replace(intervention, selected={**intervention.selected, **indices})
     return SweepFields(own, intervention, tuple(selected), metric, position, stream)
