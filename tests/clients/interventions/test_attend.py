@@ -7,21 +7,9 @@ import pytest
 
 from heed_client import BadRequest
 from heed_client.__main__ import main
-from tests.support.in_process import serving_in_process
 
 IDS = [[7, 40, 23, 11, 9]]
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
-
-
-@pytest.fixture(scope="module")
-def url(generating):
-    with serving_in_process(generating / "models") as service:
-        yield f"http://127.0.0.1:{service.port}"
-
-
-@pytest.fixture
-def heed(url, connect):
-    return connect(url)
 
 
 @pytest.mark.parametrize("vector", [np.linspace(-1, 1, 32), np.linspace(-1, 1, 32).tolist()], ids=["array", "list"])

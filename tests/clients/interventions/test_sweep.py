@@ -7,23 +7,11 @@ import pytest
 
 from heed_client import BadRequest
 from heed_client.__main__ import main
-from tests.support.in_process import serving_in_process
 
 IDS = [7, 40, 23, 11, 9]
 PATCHED = {"at": "hidden", "from": {"text": "the dog sat"}}
 TEXT = "the cat sat"
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
-
-
-@pytest.fixture(scope="module")
-def url(generating):
-    with serving_in_process(generating / "models") as service:
-        yield f"http://127.0.0.1:{service.port}"
-
-
-@pytest.fixture
-def heed(url, connect):
-    return connect(url)
 
 
 def test_a_sweep_has_arrays_and_labels(heed):

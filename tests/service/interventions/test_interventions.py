@@ -37,12 +37,6 @@ def service(generating, tmp_path_factory):
         yield service
 
 
-@pytest.fixture(scope="module")
-def client(service):
-    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client:
-        yield client
-
-
 @pytest.fixture
 def ask(client):
     """The outputs of a run with these interventions, as arrays."""

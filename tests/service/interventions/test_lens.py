@@ -15,15 +15,6 @@ REMOVED = {"at": "hidden", "layers": 1, "positions": 2, "scale": 0}
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
-@pytest.fixture(scope="module")
-def client(generating):
-    with (
-        serving_in_process(generating / "models") as service,
-        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,
-    ):
-        yield client
-
-
 @pytest.fixture
 def lens(client):
     """The answer to a lens of IDS."""

@@ -18,18 +18,6 @@ ERROR = 1e-5
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
-@pytest.fixture(scope="module")
-def service(generating):
-    with serving_in_process(generating / "models") as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def client(service):
-    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client:
-        yield client
-
-
 @pytest.fixture
 def sweep(client):
     """The answer to a sweep of IDS."""
