@@ -34,6 +34,7 @@ from export.verification.sessions import session
 from models.block import Block, Sizes
 from models.learned import LARGE
 
+DRAWING = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 TRACED: Sizes = {"batch": 2, "n": 7, "m": 5}
 
 
@@ -122,11 +123,14 @@ class _Tracer:
         self.report(f"tracing {name}.onnx")
         inputs = [name for name in self.block.inputs if path is None or name in path.takes]
         try:
-            return export_graph(self.block, module, inputs, outputs, path, TRACED, self.weights)
+            graph = export_graph(self.block, module, inputs, outputs, path, TRACED, self.weights)
         except ModelRefused:
             raise
         except Exception as error:  # torch's exporter raises errors of many types
             raise ModelRefused(f"torch cannot export it: {_reason(error)}") from None
+        if drawing := {node.op_type for node in graph.graph.node} & DRAWING:
+            raise ModelRefused(f"{name}.onnx draws random numbers: it has the operator {min(drawing)}")
+        return graph
 
 
 def _reason(error: BaseException) -> str:

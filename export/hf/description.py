@@ -27,7 +27,7 @@ LARGER: Sizes = {"batch": 3, "n": 7, "m": 5}
 MIN_POSITIONS = 8
 # The first token of a decoder, the size of a picture's patches, and the number of tokens that are not patches.
 STATED = ("decoder_start_token_id", "patch_size", "num_register_tokens")
-EQUAL = 1e-9  # largest difference in float64 between an omitted optional input and its default
+EQUAL = 1e-9  # largest difference in float64 between two calls, or of an omitted optional input from its default
 DESCRIPTIONS = {
     "weights": "Every layer's attention weights, as transformers' eager attention returns them.",
     "encoder_weights": "The same of the encoder's layers.",
@@ -56,6 +56,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     for mask, shape in take_head_masks(wrapper, drawn).items():
         inputs[mask] = head_mask(shape, wrapper.head_masks[mask])
     original = Original(wrapper)
+    _refuse_draws(pretrained, original, inputs)
     inputs = _with_true_defaults(original, inputs)
     limits = position_limits(wrapper, inputs)
     if short := [f"{symbol} is at most {limit}" for symbol, limit in limits.items() if limit < MIN_POSITIONS]:
@@ -137,6 +138,20 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
     pretrained.model.requires_grad_(False)
 
 
+def _refuse_draws(pretrained: Pretrained, original: Original, inputs: Mapping[str, Input]) -> None:
+    """Refuse a model that answers the same inputs with other outputs when it is called again."""
+    given = draw(inputs, SMALL)
+    first, second = original(given, np.float64), original(given, np.float64)
+    if drawn := [name for name in first if not _equal(first[name], second[name])]:
+        raise ModelRefused(
+            f"{pretrained.kind} draws random numbers: {listed(drawn)} of the same inputs differ from call to call"
+        )
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=0, atol=EQUAL, equal_nan=True)
+
+
 def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict[str, Input]:
     """``inputs`` without optional ones whose default changes an output that the model gives without them.
 
@@ -151,7 +166,7 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
             continue
         default = np.full([dim if isinstance(dim, int) else 1 for dim in spec.shape], spec.default, spec.dtype)
         outputs = original({**given, name: default}, np.float64)
-        if all(np.allclose(outputs[key], alone[key], rtol=0, atol=EQUAL, equal_nan=True) for key in alone):
+        if all(_equal(outputs[key], alone[key]) for key in alone):
             continue
         if name.endswith("mask"):
             raise ModelRefused(f"a {name} of 1 is not the same as none")

@@ -133,6 +133,7 @@ REFUSED = {  # a family, and a pattern of the reason
     "longformer": (Family("LongformerModel", {**TEXT, "attention_window": 4}), "data-dependent expression"),
     "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
     "swin": (Family("SwinModel", SWIN), "have different shapes"),
+    "vit mae": (Family("ViTMAEModel", IMAGE), "draws random numbers: output, weights"),
     "wav2vec 2": (Family("Wav2Vec2Model", LAYERS), "takes input_values"),
     "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
 }

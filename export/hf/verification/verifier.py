@@ -2,7 +2,8 @@
 
 The budget of an output is twice the error of transformers' own eager float32 on the same inputs, plus one unit in the
 last place of the output's largest number. A rounding error is random: for a graph that exceeds the budget, it is the
-largest of many draws, in which embeddings are changed by up to a thousandth (``Original``).
+largest of many draws, in which embeddings are changed by up to a thousandth (``Original``). No budget is more than a
+thousandth of the output's largest number: a model that transformers computes less exactly cannot be verified.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnxruntime import InferenceSession
 
+from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import SIZES, examples
 from export.hf.verification.float64 import Original
 from export.verification.budget import largest_error
@@ -21,6 +23,7 @@ from models.block import Block, Sizes
 Report = Callable[[str], None]  # called with each step
 ANSWERS = ("output", "embedding")  # the outputs that every graph has
 EPS = np.finfo(np.float32).eps
+MAX_SHARE = 1e-3  # of an output's largest number
 MORE_DRAWS = 64
 MIN_MORE_DRAWS, PRODUCTS = 4, 300_000_000  # of a large model: so many as have that many learned numbers together
 FEW = ("one", "distinct")  # sizes of a model whose reference is slow
@@ -71,11 +74,16 @@ class Verifier:
         self._examples: list[Example] = []
 
     def complete(self, runs: Mapping[str, InferenceSession]) -> list[Check]:
-        """A check for each output of each example by each of the graphs ``runs``, the first of which has all inputs."""
+        """A check for each output of each example by each of the graphs ``runs``, the first of which has all inputs.
+
+        Raises:
+            ModelRefused: transformers in float32 is too far from itself in float64 to compare a graph with it.
+        """
         checks = []
         for name, inputs in self._named:
             self._report(f"verifying {CANONICAL}.onnx: {name}")
             exact, plain = self._original(inputs, np.float64), self._original(inputs, np.float32)
+            _refuse_inexact(name, plain, exact)
             example = Example(
                 name, inputs, exact, {output: budget_of(plain[output], exact[output]) for output in exact}
             )
@@ -125,4 +133,16 @@ def _checks(graph: str, example: Example, outputs: Arrays) -> list[Check]:
 
 def budget_of(plain: np.ndarray, exact: np.ndarray) -> float:
     """The largest error allowed, by the error of ``plain``, which transformers computes in float32."""
-    return float(2 * largest_error(plain, exact) + EPS * np.abs(exact).max(initial=0.0))
+    largest = float(np.abs(exact).max(initial=0.0))
+    return min(2 * largest_error(plain, exact) + EPS * largest, MAX_SHARE * largest)
+
+
+def _refuse_inexact(example: str, plain: Arrays, exact: Arrays) -> None:
+    for name in exact:
+        error, largest = largest_error(plain[name], exact[name]), float(np.abs(exact[name]).max(initial=0.0))
+        if 2 * error > MAX_SHARE * largest:
+            by = f"{error / largest:.2g} of its largest number" if np.isfinite(error) else "numbers that are not finite"
+            raise ModelRefused(
+                f"in transformers, {name} in float32 differs from {name} in float64 by {by} ({example}), so that no "
+                "graph can be compared with it"
+            )

@@ -1,0 +1,49 @@
+"""Models that are no reference for their graphs: their numbers are drawn, or differ in float32."""
+
+import pytest
+import torch
+
+from export.hf.artifact import export_model
+from export.hf.description import block_of, learned_numbers
+from export.hf.pretrained import ModelRefused, load
+from export.hf.verification.verifier import Verifier
+from tests.support.families import TEXT, Family, save
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+
+
+@pytest.fixture
+def bert(tmp_path):
+    save(Family("BertModel", TEXT | {"num_hidden_layers": 1, "hidden_size": 8}), tmp_path / "model")
+    return load(tmp_path / "model")
+
+
+def change_embeddings(pretrained, change):
+    pretrained.model.embeddings.register_forward_hook(lambda _module, _inputs, output: change(output))
+
+
+def test_numbers_that_differ_from_call_to_call_are_refused(bert):
+    change_embeddings(bert, lambda x: x + torch.rand_like(x))
+    with pytest.raises(ModelRefused, match="BertModel draws random numbers: output, weights, hidden_states of the"):
+        block_of(bert, "drawn")
+
+
+@pytest.mark.extended
+def test_a_graph_that_draws_is_refused(bert, tmp_path):
+    """The model begins each call with the same seed, which its graph cannot."""
+
+    def change(x):
+        torch.manual_seed(0)
+        return x + torch.rand_like(x)
+
+    change_embeddings(bert, change)
+    with pytest.raises(ModelRefused, match=r"model\.onnx draws random numbers: it has the operator RandomUniform"):
+        export_model(bert, "drawn", tmp_path / "models", None, False, lambda _: None)
+
+
+def test_numbers_that_differ_in_float32_are_refused(bert):
+    change_embeddings(bert, lambda x: x + 0.1 * (x.dtype == torch.float32))
+    block, original = block_of(bert, "rounded")
+    verifier = Verifier(block, original, learned_numbers(bert.model), lambda _: None)
+    with pytest.raises(ModelRefused, match=r"output in float32 differs from output in float64 by .* \(one/plain\)"):
+        verifier.complete({})
