@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve wheel exports model_repository test test-all test-ray test-perf-analyzer fresh mutants container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
+.PHONY: help serve wheel exports model_repository test test-all test-families test-ray test-perf-analyzer fresh mutants container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -30,7 +30,10 @@ test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export wh
 	$(BIN)/pytest $(PARALLEL)
 
 test-all: $(VENV)/.all node_modules/.package-lock.json exports  ## run the tests that `make test` leaves out: some twenty minutes
-	$(BIN)/pytest -m extended --ignore tests/deploy/ray $(PARALLEL)
+	$(BIN)/pytest -m "extended and not family" --ignore tests/deploy/ray $(PARALLEL)
+
+test-families: $(VENV)/.dev  ## export every family of transformers and compare its answers; FAMILIES="bert or t5" chooses some
+	$(BIN)/pytest -m "" $(PARALLEL) tests/export/hf/test_families.py -k "$(or $(FAMILIES),test)"
 
 test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
 	$(BIN)/pytest -m extended tests/deploy/ray

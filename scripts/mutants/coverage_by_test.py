@@ -14,7 +14,7 @@ from typing import NamedTuple
 from coverage import Coverage, CoverageData
 
 FOLDERS = ("service", "export", "models", "clients", "loadtest")
-FAST, EXTENDED = "not extended", "extended"  # markers of `make test`, and of `make test-all`
+FAST, EXTENDED = "not extended", "extended and not family"  # markers of `make test`, and of `make test-all`
 NO_TESTS = 5  # pytest's exit status
 TIMEOUT_S = 3600
 ELSEWHERE = ("tests/deploy/test_container.py", "tests/service/v2/test_perf_analyzer.py")  # need docker or perf_analyzer

@@ -22,7 +22,7 @@ from models.block import Block, Sizes
 
 Report = Callable[[str], None]  # called with each step
 ANSWERS = ("output", "embedding")  # the outputs that every graph has
-EPS = np.finfo(np.float32).eps
+EPS = float(np.finfo(np.float32).eps)
 MAX_SHARE = 1e-3  # of an output's largest number
 MORE_DRAWS = 64
 MIN_MORE_DRAWS, PRODUCTS = 4, 300_000_000  # of a large model: so many as have that many learned numbers together
