@@ -2,14 +2,17 @@
 
 For each model of a repository that generates: one stream with the weights of all layers, with the 8 largest of each
 head, and without weights; several streams at once; transformers' ``generate`` in eager attention with weights, and in
-sdpa without. All take turns, each generates ``--tokens`` tokens behind a prompt of ``--prompt``.
+sdpa without; with ``--genai``, onnxruntime-genai in this process. All take turns, each generates ``--tokens`` tokens
+behind a prompt of ``--prompt``, which is the encoder's text of a model with two stacks.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import httpx
@@ -71,7 +74,10 @@ def _ways(client: httpx.Client, url: str, options: argparse.Namespace) -> "list[
         "bare loop, weights of all layers": partial(_bare, options, prompt, Wanted(("weights",))),
         "bare loop, without weights": partial(_bare, options, prompt, Wanted()),
     }
-    return [*own.items(), *_transformers(options, prompt)]
+    others = _transformers(options, prompt)
+    if options.genai:
+        others.append(("onnxruntime-genai, without weights", partial(_genai, options, prompt)))
+    return [*own.items(), *others]
 
 
 def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened: dict = {}) -> None:  # noqa: B006
@@ -81,7 +87,10 @@ def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened
         opened["model"] = model = open_version(folder, Provider("cpu", "requested"), options.threads)
         opened["decoder"] = load_decoder(folder, model, options.threads)
     decoder = opened["decoder"]
-    sequence = GrowingSequence(decoder, np.array(prompt), options.tokens, {}, Sampler(Sampling()), wanted)
+    ids, source = np.array(prompt), {}
+    if decoder.generation.two_stacks:
+        ids, source = np.array([decoder.generation.tokens["decoder_start_token_id"]]), {"input_ids": ids[None]}
+    sequence = GrowingSequence(decoder, ids, options.tokens, source, Sampler(Sampling()), wanted)
     group = SequenceGroup(sequence)
     for _ in range(options.tokens):
         task = group.task()
@@ -104,12 +113,31 @@ def _transformers(options: argparse.Namespace, prompt: list[int]) -> "list[tuple
     return found
 
 
+def _genai(options: argparse.Namespace, prompt: list[int], opened: dict = {}) -> None:  # noqa: B006
+    """The same tokens by onnxruntime-genai."""
+    import onnxruntime_genai as genai
+
+    if not opened:
+        config = genai.Config(str(options.genai))
+        threads = {"intra_op_num_threads": options.threads}
+        config.overlay(json.dumps({"model": {"decoder": {"session_options": threads}}}))
+        opened["model"] = genai.Model(config)
+    settings = genai.GeneratorParams(opened["model"])
+    length = len(prompt) + options.tokens
+    settings.set_search_options(max_length=length, min_length=length, do_sample=False)
+    generator = genai.Generator(opened["model"], settings)
+    generator.append_tokens(prompt)
+    for _ in range(options.tokens):
+        generator.generate_next_token()
+
+
 def _options() -> argparse.Namespace:
     parser = parser_of("benchmarks.generation", __doc__)
     add = parser.add_argument
     add("--prompt", type=int, default=32, help="tokens of the prompt (default 32)")
     add("--tokens", type=int, default=32, help="new tokens (default 32)")
     add("--streams", type=int, default=8, help="at once (default 8)")
+    add("--genai", type=Path, metavar="DIR", help="the model as onnxruntime_genai.models.builder writes it in fp32")
     return parser.parse_args()
 
 
