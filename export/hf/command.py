@@ -1,5 +1,6 @@
 """Export a model of the transformers library from its directory: config, weights, tokenizer. Nothing is downloaded."""
 
+import argparse
 import json
 import re
 import sys
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _progress(console) as progress, stopping(report_stop):
         task = progress.add_task(f"{name}: reading {options.directory}")
         try:
-            pretrained = load(options.directory, options.head)
+            pretrained = load(options.directory, options.head, options.part, dict(options.input))
             if pretrained.ignored:
                 print(
                     f"heed export hf: ignored, {pretrained.kind} does not have them: {listed(pretrained.ignored)}",
@@ -97,6 +98,14 @@ def _name_of(directory: Path) -> str:
     return re.sub(r"^[^A-Za-z0-9]+", "", name)[:100] or "model"
 
 
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """The name of an input, and a shape."""
+    name, _, shape = text.partition("=")
+    if not re.fullmatch(r"[a-z_]+=[1-9]\d{0,6}(,[1-9]\d{0,6})*", text):
+        raise argparse.ArgumentTypeError(f"expected a name and a shape, as pixel_values=3,224,224, got {text!r}")
+    return name, tuple(map(int, shape.split(",")))
+
+
 def _progress(console: Console) -> Progress:
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -111,6 +120,14 @@ def _parser() -> Parser:
     parser.add_argument(
         "--head", choices=("config", "none"), default="config",
         help="config: the task head that config.json names (architectures); none: the hidden states",
+    )  # fmt: skip
+    parser.add_argument(
+        "--part", metavar="NAME",
+        help="of a model that is several in one, the one to export: vision_tower, language_model (an error lists them)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--input", metavar="NAME=N,...", type=_shape, action="append", default=[],
+        help="shape of one example of an input whose size the config lacks: pixel_values=3,224,224; input_values=16000",
     )  # fmt: skip
     parser.add_argument(
         "--quantize", choices=("int8",),

@@ -50,7 +50,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         ModelRefused: an input or output cannot be described, or depends on weights that the directory lacks.
     """
     wrapper = Wrapper(pretrained.model, pooling=pretrained.pooling).eval()
-    inputs = inputs_of(pretrained.model)
+    inputs = inputs_of(pretrained)
     _refuse_random(pretrained, wrapper, inputs)
     drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, SMALL).items()}
     for mask, shape in take_head_masks(wrapper, drawn).items():
@@ -66,7 +66,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     config = pretrained.config
     answer = _answer(shapes["output"], config)
     descriptions = DESCRIPTIONS | {"embedding": f"{pretrained.pooling}."}
-    width = getattr(config, "head_dim", None) or getattr(config, "hidden_size", int(heads)) // int(heads)
+    width = shapes["query"][-1] if "query" in shapes else getattr(config, "hidden_size", int(heads)) // int(heads)
     block = Block(
         name=name,
         title=f"{pretrained.kind} ({config.model_type})",

@@ -1,27 +1,38 @@
 """The inputs of a model of transformers as a block's: their shapes, ranges and defaults."""
 
+import json
+from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
+from torch import nn
 from transformers import PreTrainedModel
 
-from export.hf.pretrained import ModelRefused
+from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.wrapper import MAIN, arguments_of, has_two_stacks
-from models.block import Dim, Input
+from models.block import Input
 
 MASK = "1 = a real token, 0 = padding, as transformers' tokenizers return it; all 1 when not given."
+RANKS = {"pixel_values": (3,), "input_features": (2,), "input_values": (1, 2)}  # of an input without the batch
+EXAMPLES = {  # of the flag --input
+    "pixel_values": "pixel_values=3,224,224", "input_features": "input_features=80,3000",
+    "input_values": "input_values=16000",
+}  # fmt: skip
 CONV_STRIDES = 2  # of Whisper: frames for each position of the encoder
 
 
-def inputs_of(model: PreTrainedModel) -> dict[str, Input]:
+def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
     """The inputs by name, the first of which is the model's main one.
 
     Raises:
-        ModelRefused: it requires another input.
+        ModelRefused: it requires another input, or one whose shape is unknown.
     """
-    main, arguments = model.main_input_name, arguments_of(model)
-    if main not in MAIN:
-        raise ModelRefused(f"{type(model).__name__} takes {main}; export knows {', '.join(MAIN)}")
-    inputs = {main: _main(model, main)}
+    model = pretrained.model
+    arguments = arguments_of(model)
+    main = _main_name(model)
+    if others := pretrained.shapes.keys() - {main}:
+        raise ModelRefused(f"--input: {pretrained.kind} takes {main}, not {min(others)}")
+    inputs = {main: _main(pretrained, main)}
     if main == "input_ids":
         if "attention_mask" in arguments:
             inputs["attention_mask"] = _mask("n")
@@ -40,18 +51,56 @@ def inputs_of(model: PreTrainedModel) -> dict[str, Input]:
     return inputs
 
 
-def _main(model: PreTrainedModel, name: str) -> Input:
+def _main_name(model: PreTrainedModel) -> str:
+    """The input that the model names as its main one or, as a name may be inherited, the first that it takes."""
+    name, arguments = model.main_input_name, arguments_of(model)
+    if name not in arguments:
+        name = next((known for known in MAIN if known in arguments), next(iter(signature(model.forward).parameters)))
+    if name not in MAIN:
+        raise ModelRefused(f"{type(model).__name__} takes {name}; export knows {', '.join(MAIN)}")
+    return name
+
+
+def _main(pretrained: Pretrained, name: str) -> Input:
+    model, given = pretrained.model, pretrained.shapes.get(name)
     if name == "input_ids":
+        if given:
+            raise ModelRefused("--input: input_ids are of any length")
         return _ids("n", _vocabulary(model), "Token ids.")
-    config = model.config
+    if given and len(given) not in RANKS[name]:
+        ranks = " or ".join(map(str, RANKS[name]))
+        raise ModelRefused(f"--input: {name} have {ranks} dimensions, without the batch; got {len(given)}")
     if name == "pixel_values":
-        size = _setting(model, "image_size")
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        shape: tuple[Dim, ...] = ("batch", _setting(model, "num_channels"), height, width)
-        return Input(shape, "Images, as transformers' image processor returns them.")
-    frames = CONV_STRIDES * _setting(model, "max_source_positions")
-    shape = ("batch", _setting(model, "num_mel_bins"), frames)
-    return Input(shape, f"Spectrogram, as transformers' feature extractor for {config.model_type} returns it.")
+        shape = given or (_channels(model), *_image_size(pretrained))
+        return Input(("batch", *shape), "Images, as transformers' image processor returns them.")
+    if given is None and name == "input_values":
+        given = _setting(model, "max_length", name), _setting(model, "num_mel_bins", name)
+    elif given is None:
+        frames = CONV_STRIDES * _setting(model, "max_source_positions", name)
+        given = _setting(model, "num_mel_bins", name), frames
+    kind = "Sound" if len(given) == 1 else "Spectrogram"
+    extractor = f"transformers' feature extractor for {model.config.model_type}"
+    return Input(("batch", *given), f"{kind}, as {extractor} returns it.")
+
+
+def _channels(model: PreTrainedModel) -> int:
+    """The channels of a picture: of the config, or of the first convolution."""
+    first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
+    return int(getattr(model.config, "num_channels", None) or first or _setting(model, "num_channels", "pixel_values"))
+
+
+def _image_size(pretrained: Pretrained) -> Sequence[int]:
+    """Height and width of the config or, where it has none, of the image processor's files."""
+    size = getattr(pretrained.config, "image_size", None)
+    if size is None:
+        file = pretrained.folder / "preprocessor_config.json"
+        settings = json.loads(file.read_text()) if file.is_file() else {}
+        size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")
+        if isinstance(size, dict):
+            size = [size[side] for side in ("height", "width")] if "height" in size else size.get("shortest_edge")
+    if size is None:
+        size = _setting(pretrained.model, "image_size", "pixel_values")
+    return size if isinstance(size, (list, tuple)) else (size, size)
 
 
 def _ids(length: str, vocabulary: int, description: str) -> Input:
@@ -63,12 +112,17 @@ def _mask(length: str) -> Input:
 
 
 def _vocabulary(model: PreTrainedModel) -> int:
-    embedding = model.get_input_embeddings()
-    return int(getattr(embedding, "num_embeddings", None) or _setting(model, "vocab_size"))
+    try:
+        embedding = model.get_input_embeddings()
+    except NotImplementedError:  # it looks tokens up in a way of its own
+        embedding = None
+    return int(getattr(embedding, "num_embeddings", None) or _setting(model, "vocab_size", "input_ids"))
 
 
-def _setting(model: PreTrainedModel, name: str) -> Any:
-    value = getattr(model.config, name, None)
+def _setting(model: PreTrainedModel, setting: str, name: str) -> Any:
+    """A setting of the config from which the shape of the input ``name`` follows."""
+    value = getattr(model.config, setting, None)
     if value is None:
-        raise ModelRefused(f"config.json has no {name}, from which the shape of {model.main_input_name} follows")
+        advice = "" if name == "input_ids" else f"; --input {EXAMPLES[name]} gives the shape"
+        raise ModelRefused(f"config.json has no {setting}, from which the shape of {name} follows{advice}")
     return value

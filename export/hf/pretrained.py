@@ -7,8 +7,8 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
+from export.hf.parts import names_in, parts_of, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
 from export.weights.checkpoint import WEIGHTS, digest_of, not_finite
@@ -47,7 +48,11 @@ class Pretrained:
     ignored: tuple[str, ...] = ()  # tensors of the directory that the model does not have
     pooling: Pooling | None = None  # of a directory of sentence-transformers
     tokenizer: str | None = None  # the tokenizer.json to write
-    warnings: tuple[str, ...] = ()  # why parts of the directory are not exported
+    warnings: tuple[str, ...] = ()  # why something of the directory is not exported
+    part: str | None = None  # the model is this part of the directory's
+    shapes: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # of inputs, without the batch: not the config's
 
     @property
     def config(self) -> PretrainedConfig:
@@ -66,14 +71,23 @@ class Pretrained:
     def origin(self) -> str:
         """The directory's name, and the SHA-256 of its files of weights, joined in the order of their names."""
         files = sorted({*self.folder.glob("*.safetensors")} or {*self.folder.glob("pytorch_model*.bin")})
-        return f"{self.folder.resolve().name} sha256:{digest_of(files)}"
+        name = "/".join(filter(None, (self.folder.resolve().name, self.part)))
+        return f"{name} sha256:{digest_of(files)}"
 
 
-def load(folder: Path, head: str = "config") -> Pretrained:
+def load(
+    folder: Path,
+    head: str = "config",
+    part: str | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Pretrained:
     """The model in ``folder``: of the class that its config names or, with head "none", without a task head.
 
+    With ``part`` it is one of several models of which that model is made (``export.hf.parts``).
+
     Raises:
-        ModelRefused: transformers has no such model, cannot load it, or it has no eager attention.
+        ModelRefused: transformers has no such model, cannot load it, or it has no eager attention; there is no such
+            part, or ``part`` is missing.
     """
     content = _config_file(folder)
     if content.get("quantization_config"):
@@ -82,18 +96,20 @@ def load(folder: Path, head: str = "config") -> Pretrained:
         raise ModelRefused(f"{folder} has no weights; expected {' or '.join(WEIGHTS)}")
     common = {"local_files_only": True, "trust_remote_code": False}
     config = _attempt(folder, content, lambda: AutoConfig.from_pretrained(folder, **common))
-    parts = list(getattr(config, "sub_configs", {}))
-    if len(parts) > 1:
-        raise ModelRefused(f"{folder} has several models in one ({', '.join(sorted(parts))}); export one of them alone")
+    if len(getattr(config, "sub_configs", {})) > 1 and part is None:
+        parts = _attempt(folder, content, lambda: _parts(_class_of(config, head), config))
+        advice = f"; --part exports one of them: {', '.join(parts)}" if parts else ""
+        raise ModelRefused(f"{folder} has several models in one{advice}")
     options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True, **common}
     warnings: list[str] = []
     pooling = tokenizer = None
     try:
-        pooling = pooling_of(folder)
+        pooling = None if part else pooling_of(folder)
     except UnknownPooling as error:
         warnings.append(f"no embedding: {error}")
     head = "none" if pooling else head  # embeddings are made of hidden states
-    model, info = _attempt(folder, content, lambda: _class_of(config, head).from_pretrained(folder, **options))
+    whole, info = _attempt(folder, content, lambda: _class_of(config, head).from_pretrained(folder, **options))
+    model = whole if part is None else _part(whole, part, head)
     if model.config._attn_implementation != "eager":
         raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, which computes the weights")
     if getattr(model, "_can_set_experts_implementation", lambda: False)():
@@ -107,7 +123,24 @@ def load(folder: Path, head: str = "config") -> Pretrained:
     except NoTokenizer as error:
         warnings.append(f"texts are not accepted, the tokenizer is not exported: {error}")
     missing, unexpected = (tuple(sorted(info[f"{kind}_keys"])) for kind in ("missing", "unexpected"))
-    return Pretrained(folder, model, missing, unexpected, pooling, tokenizer, tuple(warnings))
+    random = missing if part is None else names_in(model, whole, missing)
+    return Pretrained(folder, model, random, unexpected, pooling, tokenizer, tuple(warnings), part, shapes or {})
+
+
+def _parts(model_class: Any, config: PretrainedConfig) -> list[str]:
+    """The names of the parts of a model that is not loaded."""
+    build = AutoModel.from_config if model_class is AutoModel else model_class._from_config
+    with torch.device("meta"):
+        return list(parts_of(build(config)))
+
+
+def _part(whole: PreTrainedModel, name: str, head: str) -> PreTrainedModel:
+    parts = parts_of(whole)
+    if name not in parts:
+        has = f"it has {', '.join(parts)}" if parts else "it is one model"
+        raise ModelRefused(f"{type(whole).__name__} has no part {name}; {has}")
+    part = whole.get_submodule(parts[name])
+    return part if head == "none" else with_head(whole, part)
 
 
 def _config_file(folder: Path) -> dict[str, Any]:

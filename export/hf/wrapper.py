@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from export.hf.heads import Row, heads_masked
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused
+from export.weights.checkpoint import listed
 
 ONE_STACK = {"weights": "attentions"}
 TWO_STACKS = {
@@ -39,7 +40,7 @@ VECTORS = {  # of the weights' heads
     "encoder_weights": ("encoder_query", "encoder_key"),
     "cross_weights": ("cross_query", "cross_key"),
 }
-MAIN = ("input_ids", "pixel_values", "input_features")
+MAIN = ("input_ids", "pixel_values", "input_features", "input_values")
 MASKS = {"attention_mask": "input_ids", "token_type_ids": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
 
 
@@ -101,13 +102,14 @@ class Wrapper(nn.Module):
 
 
 def _answer(result: Mapping[str, Any]) -> Tensor:
-    """The logits of a head, a start and an end for each token, or the hidden states."""
+    """The logits of a head, a start and an end for each token, the hidden states, or what is pooled of these."""
     if isinstance(logits := result.get("logits"), Tensor):
         return logits
     if "start_logits" in result and "end_logits" in result:
         return torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
-    if isinstance(hidden := result.get("last_hidden_state"), Tensor):
-        return hidden
+    for name in ("last_hidden_state", "pooler_output"):
+        if isinstance(hidden := result.get(name), Tensor):
+            return hidden
     raise ModelRefused(
         f"its call returns {', '.join(result)}, and neither logits, nor start and end logits, nor a last hidden state; "
         "--head none exports the model without its head"
@@ -122,9 +124,9 @@ def _stacked(name: str, layers: Any) -> Tensor:
     if not layers:
         raise ModelRefused(f"eager attention returns no {name}, so there are no weights to serve")
     if any(not isinstance(layer, Tensor) or layer.ndim != 4 for layer in layers):
-        shapes = [list(layer.shape) if isinstance(layer, Tensor) else layer for layer in layers]
-        raise ModelRefused(f"{name} are not [batch, heads, queries, keys] in every layer: {shapes}")
+        shapes = [list(layer.shape) if isinstance(layer, Tensor) else type(layer).__name__ for layer in layers]
+        raise ModelRefused(f"{name} are not [batch, heads, queries, keys] in every layer: {listed(map(str, shapes))}")
     if any(layer.shape != layers[0].shape for layer in layers):
-        listed = ", ".join(str(list(layer.shape)) for layer in layers)
-        raise ModelRefused(f"the layers' {name} have different shapes, so they are not one tensor: {listed}")
+        shapes = listed(str(list(layer.shape)) for layer in layers)
+        raise ModelRefused(f"the layers' {name} have different shapes, so they are not one tensor: {shapes}")
     return torch.stack(list(layers))

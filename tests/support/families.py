@@ -134,7 +134,7 @@ REFUSED = {  # a family, and a pattern of the reason
     "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
     "swin": (Family("SwinModel", SWIN), "have different shapes"),
     "vit mae": (Family("ViTMAEModel", IMAGE), "draws random numbers: output, weights"),
-    "wav2vec 2": (Family("Wav2Vec2Model", LAYERS), "takes input_values"),
+    "wav2vec 2": (Family("Wav2Vec2Model", LAYERS), "--input input_values=16000 gives the shape"),
     "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
 }
 

@@ -107,8 +107,16 @@ class Verifier:
         return checks
 
     def _outputs(self, run: InferenceSession, example: Example) -> dict[str, np.ndarray]:
-        """The outputs of a graph. While one exceeds its budget, more budgets are drawn, up to a limit."""
-        outputs = run_outputs(run, [output.name for output in run.get_outputs()], example.inputs)
+        """The outputs of a graph. While one exceeds its budget, more budgets are drawn, up to a limit.
+
+        Raises:
+            ModelRefused: ONNX Runtime cannot run the graph.
+        """
+        try:
+            outputs = run_outputs(run, [output.name for output in run.get_outputs()], example.inputs)
+        except Exception as error:  # of ONNX Runtime's own types, which have no common base
+            reason = str(error).strip().splitlines()[0]
+            raise ModelRefused(f"ONNX Runtime cannot run its graph ({example.name}): {reason}") from None
         errors = {name: largest_error(array, example.exact[name]) for name, array in outputs.items()}
         # A rare rounding error, or a wrong graph?
         while example.draws < self._draws and any(errors[name] > example.budgets[name] for name in errors):

@@ -185,7 +185,7 @@ REFUSED = {  # a family, changes of the config of ``tiny``, or a function that m
     ),
     "several models": (
         Family("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE}),
-        r"has several models in one \(text_config, vis",
+        "has several models in one; --part exports one of them: text_model, vision_model",
     ),
     "no size of images": (
         Family("ResNetModel", {"embedding_size": 4, "hidden_sizes": [4, 4]}),

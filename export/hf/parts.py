@@ -1,0 +1,42 @@
+"""The models of which a model of transformers is made: a tower for images or sound, a language model."""
+
+import torch
+from torch import nn
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
+
+
+def parts_of(whole: PreTrainedModel) -> dict[str, str]:
+    """The parts of ``whole``, which have a config of another class and are in no other part: name -> path in it."""
+    paths: list[str] = []
+    for path, module in whole.named_modules():
+        is_inner = any(path.startswith(f"{outer}.") for outer in paths)
+        if isinstance(module, PreTrainedModel) and type(module.config) is not type(whole.config) and not is_inner:
+            paths.append(path)
+    names = [path.rpartition(".")[-1] for path in paths]
+    return {name if names.count(name) == 1 else path: path for name, path in zip(names, paths, strict=True)}
+
+
+def with_head(whole: PreTrainedModel, part: PreTrainedModel) -> PreTrainedModel:
+    """``part`` as a causal language model with the head of ``whole``; unchanged if it is none, or there is no head."""
+    head = whole.get_output_embeddings() if hasattr(whole, "lm_head") else None
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(part.config), None)
+    if head is None or model_class is None:
+        return part
+    with torch.device("meta"):
+        model: PreTrainedModel = model_class(part.config)
+    prefix = model.base_model_prefix
+    if type(getattr(model, prefix, None)) is not type(part):
+        return part
+    setattr(model, prefix, part)
+    model.set_output_embeddings(head)
+    has_all = not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+    if whole.can_generate():
+        model.generation_config = whole.generation_config
+    return model.eval() if has_all else part
+
+
+def names_in(part: nn.Module, whole: nn.Module, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of parameters of ``whole``, by their names there, those that are in ``part``, by their names in it."""
+    own = {id(parameter): name for name, parameter in part.named_parameters()}
+    every = dict(whole.named_parameters())
+    return tuple(own[id(every[name])] for name in names if name in every and id(every[name]) in own)

@@ -1,0 +1,75 @@
+"""The shapes of inputs: of the config, of the image processor's file, or of the flag ``--input``."""
+
+import json
+
+import pytest
+
+from export.__main__ import main
+from export.hf.inputs import inputs_of
+from export.hf.pretrained import ModelRefused, load
+from tests.support.families import TEXT, Family, save
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+RESNET = Family("ResNetModel", {"embedding_size": 4, "hidden_sizes": [4, 4], "depths": [1, 1]})  # of any size of images
+SPECTROGRAM = {"max_length": 32, "num_mel_bins": 16, "patch_size": 4, "frequency_stride": 4, "time_stride": 4}
+LAYERS = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+AST = Family("ASTModel", {**LAYERS, **SPECTROGRAM})
+CONVOLUTIONS = {"conv_dim": [8], "conv_stride": [5], "conv_kernel": [10], "num_feat_extract_layers": 1}
+WAV2VEC = Family("Wav2Vec2Model", {**LAYERS, **CONVOLUTIONS, "num_conv_pos_embedding_groups": 2})
+BERT = Family("BertModel", {**TEXT, **LAYERS})
+PROCESSORS = {  # settings of an image processor, and height and width
+    "size": ({"size": {"height": 12, "width": 16}}, (12, 16)),
+    "shortest edge": ({"size": {"shortest_edge": 12}}, (12, 12)),
+    "a number": ({"size": 12}, (12, 12)),
+    "crop": ({"size": {"shortest_edge": 12}, "crop_size": {"height": 8, "width": 9}, "do_center_crop": True}, (8, 9)),
+}
+
+
+@pytest.fixture
+def shape_of(once):
+    """``shape_of(family, given)``: the main input and its shape without the batch."""
+
+    def shape(family, **given):
+        folder = once(f"inputs of {family.model}", lambda folder: save(family, folder))
+        name, spec = next(iter(inputs_of(load(folder, shapes=given)).items()))
+        return name, spec.shape[1:]
+
+    return shape
+
+
+@pytest.mark.parametrize(("settings", "size"), PROCESSORS.values(), ids=PROCESSORS.keys())
+def test_the_size_of_images_is_the_processor_s_where_the_config_has_none(settings, size, tmp_path):
+    save(RESNET, tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    assert inputs_of(load(tmp_path))["pixel_values"].shape == ("batch", 3, *size)
+
+
+def test_a_shape_that_is_given_is_taken(shape_of):
+    assert shape_of(RESNET, pixel_values=(3, 8, 6)) == ("pixel_values", (3, 8, 6))
+    assert shape_of(WAV2VEC, input_values=(400,)) == ("input_values", (400,))
+
+
+def test_a_spectrogram_has_the_size_of_the_config(shape_of):
+    assert shape_of(AST) == ("input_values", (32, 16))
+
+
+REFUSED = {
+    "no image size": (RESNET, {}, r"no image_size, .* --input pixel_values=3,224,224 gives the shape"),
+    "no length of sound": (WAV2VEC, {}, r"the shape of input_values follows; --input input_values=16000 gives the"),
+    "another input": (RESNET, {"input_ids": (3,)}, "--input: ResNetModel takes pixel_values, not input_ids"),
+    "other dimensions": (RESNET, {"pixel_values": (8, 8)}, "pixel_values have 3 dimensions, without the batch; got 2"),
+    "tokens": (BERT, {"input_ids": (8,)}, "--input: input_ids are of any length"),
+}
+
+
+@pytest.mark.parametrize(("family", "given", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_shape_that_cannot_be_is_refused(family, given, reason, shape_of):
+    with pytest.raises(ModelRefused, match=reason):
+        shape_of(family, **given)
+
+
+@pytest.mark.parametrize("text", ["pixel_values", "pixel_values=", "pixel_values=3,0,8", "pixel_values=3x8", "=3"])
+def test_the_flag_wants_a_name_and_a_shape(text, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["hf", str(tmp_path), "--input", text])
+    assert f"expected a name and a shape, as pixel_values=3,224,224, got '{text}'" in capsys.readouterr().err
