@@ -56,7 +56,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     for mask, shape in take_head_masks(wrapper, drawn).items():
         inputs[mask] = head_mask(shape, wrapper.head_masks[mask])
     original = Original(wrapper)
-    _refuse_draws(pretrained, original, inputs)
+    _refuse_draws_and_scores(pretrained, original, inputs)
     inputs = _with_true_defaults(original, inputs)
     limits = position_limits(wrapper, inputs)
     if short := [f"{symbol} is at most {limit}" for symbol, limit in limits.items() if limit < MIN_POSITIONS]:
@@ -138,14 +138,16 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
     pretrained.model.requires_grad_(False)
 
 
-def _refuse_draws(pretrained: Pretrained, original: Original, inputs: Mapping[str, Input]) -> None:
-    """Refuse a model that answers the same inputs with other outputs when it is called again."""
+def _refuse_draws_and_scores(pretrained: Pretrained, original: Original, inputs: Mapping[str, Input]) -> None:
+    """Refuse a model that answers the same inputs with other outputs when it is called again, or negative weights."""
     given = draw(inputs, SMALL)
     first, second = original(given, np.float64), original(given, np.float64)
     if drawn := [name for name in first if not _equal(first[name], second[name])]:
         raise ModelRefused(
             f"{pretrained.kind} draws random numbers: {listed(drawn)} of the same inputs differ from call to call"
         )
+    if negative := [name for name in VECTORS if name in first and (first[name] < 0).any()]:
+        raise ModelRefused(f"{pretrained.kind} returns scores as {listed(negative)}, from before the softmax")
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:

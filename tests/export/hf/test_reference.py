@@ -1,4 +1,4 @@
-"""Models that are no reference for their graphs: their numbers are drawn, or differ in float32."""
+"""Models that are no reference for their graphs: numbers are drawn, weights are none, or float32 is too far away."""
 
 import pytest
 import torch
@@ -26,6 +26,12 @@ def test_numbers_that_differ_from_call_to_call_are_refused(bert):
     change_embeddings(bert, lambda x: x + torch.rand_like(x))
     with pytest.raises(ModelRefused, match="BertModel draws random numbers: output, weights, hidden_states of the"):
         block_of(bert, "drawn")
+
+
+def test_scores_in_place_of_weights_are_refused(tmp_path):
+    save(Family("SqueezeBertModel", TEXT | {"embedding_size": 32}), tmp_path)
+    with pytest.raises(ModelRefused, match="SqueezeBertModel returns scores as weights, from before the softmax"):
+        block_of(load(tmp_path), "scores")
 
 
 @pytest.mark.extended
