@@ -30,15 +30,17 @@ BOTH = {
 T5 = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
 T5 |= {"decoder_start_token_id": 0}
 GPT = {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 48}
+CONVOLUTIONS = {"conv_dim": [16, 16], "conv_stride": [5, 4], "conv_kernel": [10, 3], "num_feat_extract_layers": 2}
 RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8}
 
 
 @dataclass(frozen=True)
 class Family:
-    """A class of transformers, and the settings of its config."""
+    """A class of transformers, the settings of its config, and flags of ``heed export hf``."""
 
     model: str
     config: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
 
 def without(settings: Mapping[str, Any], *names: str, **others: Any) -> dict[str, Any]:
@@ -52,6 +54,10 @@ FAMILIES = {
     "bart": Family("BartForConditionalGeneration", BOTH),
     "roberta": Family("RobertaForQuestionAnswering", TEXT),
     "bert classifier": Family("BertForSequenceClassification", {**TEXT, "num_labels": 3}),
+    "ast": Family(
+        "ASTForAudioClassification",
+        {**LAYERS, "max_length": 32, "num_mel_bins": 16, "patch_size": 8, "frequency_stride": 8, "time_stride": 8},
+    ),
     "albert": Family("AlbertForMaskedLM", {**TEXT, "embedding_size": 16}),
     "bert hidden states": Family("BertModel", TEXT),
     "bert tokens": Family("BertForTokenClassification", TEXT),
@@ -112,6 +118,11 @@ FAMILIES = {
     "starcoder 2": Family("Starcoder2ForCausalLM", GROUPED),
     "t5": Family("T5ForConditionalGeneration", T5),
     "t5, encoder": Family("T5EncoderModel", T5),
+    "wav2vec 2": Family(
+        "Wav2Vec2ForCTC",
+        {**LAYERS, **CONVOLUTIONS, "vocab_size": 60, "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2},
+        ("--input", "input_values=400"),
+    ),
     "whisper": Family(
         "WhisperForConditionalGeneration",
         without(
@@ -134,7 +145,7 @@ REFUSED = {  # a family, and a pattern of the reason
     "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
     "swin": (Family("SwinModel", SWIN), "have different shapes"),
     "vit mae": (Family("ViTMAEModel", IMAGE), "draws random numbers: output, weights"),
-    "wav2vec 2": (Family("Wav2Vec2Model", LAYERS), "--input input_values=16000 gives the shape"),
+    "wav2vec 2 without --input": (Family("Wav2Vec2Model", LAYERS), "--input input_values=16000 gives the shape"),
     "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
 }
 
