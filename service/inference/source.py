@@ -31,6 +31,10 @@ class SourceInputs(StoredInputs, Protocol):
     def cache_key(self) -> object:
         """Equal for inputs that make no difference to the plan of a request."""
 
+    @property
+    def is_long_to_add(self) -> bool:
+        """Whether ``add_to`` and ``estimate`` may take longer than the event loop can wait."""
+
     def covers(self, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
         """The model's inputs that are not missing beside those ``given``."""
 

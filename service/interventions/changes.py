@@ -6,6 +6,7 @@ Interventions at one site are composed to one such change, in their order.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from math import prod
 
@@ -35,10 +36,20 @@ class Place:
         """The shape of what is changed."""
         return tuple(size if pick is None else len(pick) for size, pick in zip(self.shape, self.picks, strict=True))
 
-    def meets(self, other: "Place") -> bool:
-        """Whether both change the same number."""
-        pairs = zip(self.picks, other.picks, strict=True)
-        return all(one is None or two is None or not {*one}.isdisjoint(two) for one, two in pairs)
+    def meets(self, other: "Place", axes: int | None = None) -> bool:
+        """Whether both change the same number, or one with the same indices on the first ``axes``."""
+        pairs = [*zip(self._bits, other._bits, strict=True)]
+        return all(one & two for one, two in pairs[:axes])
+
+    @cached_property
+    def _bits(self) -> list[int]:
+        """A number for each axis, which has a bit for each index: many places are compared with each other."""
+        found = []
+        for pick, size in zip(self.picks, self.shape, strict=True):
+            bits = np.zeros(size, np.bool_)
+            bits[slice(None) if pick is None else pick] = True
+            found.append(int.from_bytes(np.packbits(bits).tobytes()))
+        return found
 
 
 def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | None, source: Shape | None) -> Place:

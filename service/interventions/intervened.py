@@ -20,6 +20,7 @@ class Intervened:
     """The changes of one request, by ``values``."""
 
     is_quick = False
+    is_long_to_add = True
     outputs: tuple[str, ...] = ()
 
     def __init__(self, values: Values) -> None:

@@ -17,7 +17,7 @@ from service.codec.long_tensor import LongTensor
 from service.interventions.sites import WEIGHTS, Sites, axes_of
 from service.model.model import Model
 from service.native.request import collect
-from service.selection.indices import Indices, read_indices
+from service.selection.indices import MAX_ITEMS, Indices, read_indices
 from service.tensors.spec import TensorSpec
 from service.tokens.request import FIELDS as TEXTS
 from service.tokens.request import TextFields, read_texts
@@ -121,7 +121,7 @@ def within(field: str) -> Iterator[str]:
         raise kind(detail, f"{field}.{inner}" if inner else field) from None
 
 
-@dataclass(frozen=True)
+@dataclass
 class InterventionReader:
     """Reads the interventions and the runs of one document."""
 
@@ -129,6 +129,7 @@ class InterventionReader:
     model: Model
     sites: Sites
     max_text_bytes: int
+    item_count: int = 0  # indices and ranges that were read so far
 
     @classmethod
     def opened(
@@ -247,12 +248,18 @@ class InterventionReader:
         """The indices of an axis.
 
         Raises:
-            Invalid: something else.
+            Invalid: something else, or too many in all.
         """
         if isinstance(value, JsonArray):
+            if len(value) > MAX_ITEMS:
+                raise Invalid(f"expected at most {MAX_ITEMS:,} indices, got {len(value):,}", name)
             self.reader.brackets += 1
             value = [*value]
-        return read_indices(name, value)
+        indices = read_indices(name, value)
+        self.item_count += len(indices.items)
+        if self.item_count > MAX_ITEMS:
+            raise Invalid(f"expected at most {MAX_ITEMS:,} indices and ranges in a request; select ranges", name)
+        return indices
 
     def _tokens(self, fields: Mapping[str, Any], at: str) -> Sequence[str]:
         if "tokens" not in fields:

@@ -1,7 +1,7 @@
 """What interventions add to activations, or put in place of them: numbers that were sent, or what other runs have."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -44,6 +44,7 @@ class Values:
     model: Model
     sites: Sites
     graphs: FeatureGraphs
+    _words: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # by input: the places of each token
 
     @cached_property
     def sizes(self) -> dict[OtherRun, Sizes]:
@@ -199,16 +200,21 @@ class Values:
         """The positions of the tokens that ``one`` names."""
         if not one.tokens:
             return None
-        ids = own[ids_of(one.at, own.keys())]
+        name = ids_of(one.at, own.keys())
+        if name not in own:
+            raise Invalid(f"not accepted at {one.at}: its positions are no tokens", f"{one.field}.tokens")
+        ids = own[name]
         if len(ids) != 1:
             raise Invalid(f"requires one text, got {len(ids)}", f"{one.field}.tokens")
-        tokenizer = self.model.tokenizer
-        words = [_word(tokenizer.token(int(token)) or "") for token in ids[0]]
-        named = {_word(token): token for token in one.tokens}
+        if name not in self._words:
+            words = self._words[name] = {}
+            for place, index in enumerate(ids[0].tolist()):
+                words.setdefault(_word(self.model.tokenizer.token(index) or ""), []).append(place)
+        words, named = self._words[name], {_word(token): token for token in one.tokens}
         missing = [token for word, token in named.items() if word not in words]
         if missing:
             raise Invalid(f"{missing[0]!r} is not a token of the text", f"{one.field}.tokens")
-        return [place for place, word in enumerate(words) if word in named]
+        return sorted(place for word in named for place in words[word])
 
 
 def check_memory(memory: int, max_bytes: int) -> None:

@@ -99,6 +99,8 @@ class StoredInputs:
         Conflict: it was made by another version of the model, or has not as many keys as the request expects.
     """
 
+    is_long_to_add = False
+
     def __init__(self, memory: StoredMemory, reference: Reference, model: Model, store: Any) -> None:
         self.memory = memory
         self._store = store

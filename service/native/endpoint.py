@@ -9,6 +9,7 @@ import numpy as np
 from starlette.routing import Route
 from starlette.types import Receive
 
+from service.base.cost import UnknownCost
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, require_json
@@ -16,10 +17,10 @@ from service.http.compression import content_encoding
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.endpoint import InferenceEndpoint, R
-from service.inference.source import InputSource
+from service.inference.source import InputSource, SourceInputs
 from service.inference.stages import Stage, Stages
 from service.model.model import Model
-from service.native.request import AttentionRequest, complete, read
+from service.native.request import AttentionRequest, ParsedRequest, complete, read
 from service.native.response import build_response
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -29,6 +30,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
     """The base of the native API's endpoints: a JSON body, for the block that the path names."""
 
     api = "native"
+    _completing = UnknownCost()
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.block(path_params["block"])
@@ -41,6 +43,24 @@ class NativeEndpoint(InferenceEndpoint[R]):
     async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
         require_json(context.headers)
         return await self.receive_body(receive, context, None)
+
+    def complete(
+        self,
+        parsed: ParsedRequest,
+        tensors: dict[str, np.ndarray],
+        model: Model,
+        stored: SourceInputs | None,
+    ) -> Stages[AttentionRequest]:
+        """As ``request.complete``; in a thread where the inputs of a source take long to be added.
+
+        Raises:
+            Invalid, TooMuchMemory: as ``request.complete``.
+        """
+        work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
+        if stored is None or not stored.is_long_to_add:
+            return work()
+        request: AttentionRequest = yield Stage(self._completing, 0, work)
+        return request
 
     def encode_answer(
         self,
@@ -78,7 +98,7 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         steps = read(rest, parts, model, self.source, context.reservation)
         parsed, tensors = yield Stage(self.decoding, len(content), steps)
         stored = yield from self.stored(parsed.reference, model, context)
-        request = complete(parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
+        request = yield from self.complete(parsed, tensors, model, stored)
         request.task.deadline = self.deadline(context)
         return request
 

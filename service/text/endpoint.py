@@ -25,7 +25,7 @@ from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages, run_stages
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
-from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
+from service.native.request import AttentionRequest, ParsedRequest, parse_fields, read_fields
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.telemetry.counters import NO_MODEL
@@ -84,7 +84,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         tensors = (yield Stage(self.decoding, len(content), steps)) | token_tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
         stored = yield from self.stored(parsed.reference, model, context)
-        attention = complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
+        attention = yield from self.complete(parsed, ordered, model, stored)
         attention.task.deadline = self.deadline(context)
         return TextRequest(attention, tokens, fields)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.base.cost import CostModel
+from service.base.cost import UnknownCost
 from service.http.direct import RequestContext
 from service.http.response import Pieces
 from service.inference.stages import Stage, Stages
@@ -39,7 +39,7 @@ class SweepEndpoint(ManyRunsEndpoint[SweepRequest]):
     def __init__(self, pipeline: AttentionEndpoint, source: InterventionSource) -> None:
         super().__init__(pipeline)
         self._source = source
-        self._planning = CostModel()
+        self._planning = UnknownCost()
 
     def check(self, model: Model) -> None:
         self._source.version(model)
@@ -52,7 +52,7 @@ class SweepEndpoint(ManyRunsEndpoint[SweepRequest]):
         values = yield from self._source.values([fields.intervention], model, context)
         inputs, tokens = yield from self._source.own_inputs(fields.own, model, context)
         planning = partial(Sweep, version, values, inputs, fields.axes, fields.metric, fields.position)
-        sweep: Sweep = yield Stage(self._planning, 1, planning)
+        sweep: Sweep = yield Stage(self._planning, 0, planning)
         yield from self._source.open_graphs(version, sweep.graphs)
         context.reservation.add(sweep.kept_bytes)
         return SweepRequest(sweep, tokens, fields.stream, pipeline.deadline(context))
