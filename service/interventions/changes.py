@@ -15,10 +15,8 @@ import numpy as np
 from service.base.errors import Invalid
 from service.interventions.request import Intervention, within
 from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, along_of, axes_of
-from service.selection.indices import Indices
 
 ITEM_BYTES = 4
-LAST = Indices((-1,))  # position of a steering vector's activations
 Shape = tuple[int, ...]
 
 
@@ -95,11 +93,17 @@ class Change:
         return 4 * ITEM_BYTES * prod(self.shape)
 
     def check(self) -> None:
-        """Raises Invalid: an intervention replaces what an earlier one replaces."""
-        replacing = [place for place in self.places if place.intervention.replaces]
-        for first, second in combinations(replacing, 2):
-            if first.meets(second):
-                raise Invalid(f"replaces what {first.intervention.field} replaces", second.intervention.field)
+        """Check that the changes can be composed in their order; the graph divides by the sum at the end.
+
+        Raises:
+            Invalid: an intervention replaces what an earlier one replaces, or changes a row that was renormalized.
+        """
+        for first, second in combinations(self.places, 2):
+            one, two = first.intervention, second.intervention
+            if one.replaces and two.replaces and first.meets(second):
+                raise Invalid(f"replaces what {one.field} replaces", two.field)
+            if one.renormalize and not two.renormalize and first.meets(second, axes=-1):
+                raise Invalid(f"changes rows that {one.field} renormalizes: send it before that one", two.field)
 
     def inputs(
         self, site: str, values: Mapping[Intervention, np.ndarray], kinds: Collection[str]
@@ -121,8 +125,9 @@ class Change:
             elif one.add is not None:
                 arrays[DIRECTION if one.norm_match else ADD][index] += values[one]
             else:
-                for array in linear:
-                    array[index] *= one.scale
+                with np.errstate(over="ignore"):  # an output that is not finite is refused
+                    for array in linear:
+                        array[index] *= one.scale
                 if one.renormalize:
                     arrays[RENORMALIZE][self._index(place, arrays[RENORMALIZE].shape)] = 1
         return {f"{site}_{kind}": array for kind, array in arrays.items()}

@@ -9,9 +9,9 @@ import numpy as np
 
 from service.base.errors import Invalid, TooMuchMemory
 from service.base.messages import sizes_words
-from service.interventions.changes import ITEM_BYTES, LAST, Place, place_of
+from service.interventions.changes import ITEM_BYTES, Place, place_of
 from service.interventions.request import FIELD, Intervention, OtherRun, within
-from service.interventions.sites import RETURNED, WEIGHTS, Sites, along_of, ids_of
+from service.interventions.sites import DECODER_IDS, RETURNED, WEIGHTS, Sites, along_of, ids_of
 from service.model.estimate import RunEstimate
 from service.model.feature_graphs import FeatureGraphs
 from service.model.graph import Arrays, Graph, RunOptions
@@ -147,15 +147,18 @@ class Values:
         if one.add.numbers is not None:
             vector = np.expand_dims(_full(self.numbers[f"{one.field}.add"], place), BATCH)
         else:
-            vector = _steering(place, one.add.plus, runs)
+            vector = self._steering(place, one.add.plus, runs)
             if one.add.minus is not None:
-                vector = vector - _steering(place, one.add.minus, runs)
+                vector = vector - self._steering(place, one.add.minus, runs)
         if one.norm_match:
-            length = np.linalg.norm(vector, axis=-1, keepdims=True)
+            vector = vector.astype(np.float64)  # whose squares do not overflow
+            copies = place.shape[-1] / vector.shape[-1]  # of a number that stands for the whole width
+            length = np.linalg.norm(vector, axis=-1, keepdims=True) * copies**0.5
             if not length.all():
                 raise Invalid("expected a vector that is not 0, which has no direction", f"{one.field}.add")
             vector = vector / length
-        return np.asarray(vector * one.add.scale, np.float32)
+        with np.errstate(over="ignore"):  # an output that is not finite is refused
+            return np.asarray(vector * one.add.scale, np.float32)
 
     def _known(self, graph: Graph) -> Graph:
         """``graph`` with the outputs that the model has, for its estimate."""
@@ -185,16 +188,32 @@ class Values:
     def _mean(self, place: Place, activation: np.ndarray, own: Arrays) -> np.ndarray:
         """The mean over the positions that are no padding."""
         along = along_of(place.intervention.at)
-        prefix = "decoder_" if ids_of(place.intervention.at, own.keys()).startswith("decoder_") else ""
-        mask = own.get(f"{prefix}attention_mask")
-        weights = np.ones((activation.shape[BATCH], activation.shape[along])) if mask is None else np.asarray(mask)
         shape = [1] * activation.ndim
         shape[BATCH], shape[along] = activation.shape[BATCH], activation.shape[along]
-        weights = np.broadcast_to(weights, (shape[BATCH], shape[along])).reshape(shape)
+        weights = _mask(place.intervention.at, own, (shape[BATCH], shape[along])).reshape(shape)
+        if not weights.any(axis=along).all():
+            raise Invalid("there is no mean: a text is all padding", f"{place.intervention.field}.replace")
         mean = (activation * weights).sum(axis=along, keepdims=True) / weights.sum(axis=along, keepdims=True)
         picks = [*place.picks]
         picks[along] = None
         return _picked(mean.astype(np.float32), picks)
+
+    def _steering(self, place: Place, run: OtherRun | None, runs: Runs) -> np.ndarray:
+        """The mean over its positions, by default the last one that is no padding, of the activation of ``run``."""
+        assert run is not None, "a vector has numbers or a run"
+        at = place.intervention.at
+        activation, along = runs.activation(run, at, place.shape[0]), along_of(at)
+        size = activation.shape[along]
+        if run.positions is None:
+            positions = np.flatnonzero(_mask(at, self.inputs[run], (1, size)))[-1:]
+        else:
+            positions = np.arange(size)[run.positions.resolve(f"{run.field}.positions", size)]
+        if not positions.size:
+            raise Invalid("there is no last token: all is padding", run.field)
+        picks = [*place.picks]
+        picks[along] = positions
+        mean: np.ndarray = _picked(activation, picks).mean(axis=along, keepdims=True)
+        return mean
 
     def _positions(self, one: Intervention, own: Arrays) -> list[int] | None:
         """The positions of the tokens that ``one`` names."""
@@ -227,17 +246,10 @@ def check_memory(memory: int, max_bytes: int) -> None:
         )
 
 
-def _steering(place: Place, run: OtherRun | None, runs: Runs) -> np.ndarray:
-    """The mean over its positions, by default the last one, of the activation of ``run``."""
-    assert run is not None, "a vector has numbers or a run"
-    at = place.intervention.at
-    activation, along = runs.activation(run, at, place.shape[0]), along_of(at)
-    size = activation.shape[along]
-    positions = np.arange(size)[(run.positions or LAST).resolve(f"{run.field}.positions", size)]
-    picks = [*place.picks]
-    picks[along] = positions
-    mean: np.ndarray = _picked(activation, picks).mean(axis=along, keepdims=True)
-    return mean
+def _mask(site: str, inputs: Arrays, shape: tuple[int, int]) -> np.ndarray:
+    """1 for each position of ``site`` that is no padding: [batch, positions]."""
+    prefix = "decoder_" if ids_of(site, inputs.keys()) == DECODER_IDS else ""
+    return np.broadcast_to(inputs.get(f"{prefix}attention_mask", 1), shape)
 
 
 def _picked(activation: np.ndarray, picks: Sequence[np.ndarray | None]) -> np.ndarray:

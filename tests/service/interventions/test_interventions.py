@@ -5,6 +5,7 @@ That each kind of change is transformers' own is compared in tests/export/hf/tes
 
 import json
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -12,7 +13,16 @@ import numpy as np
 import onnx
 import pytest
 
+from service.base.errors import Invalid, Malformed
+from service.codec.json_reader import JsonReader
+from service.interventions.changes import Change
+from service.interventions.request import Intervention, InterventionReader
+from service.interventions.sites import Sites
+from service.interventions.values import Values
+from service.tensors.spec import TensorSpec
+from service.tokens.tokenizer import load_tokenizer
 from tests.support.in_process import serving_in_process
+from tests.support.tasks import opened
 
 ATTENTION, TEXT = "/v1/attention/gpt", "/v1/text/gpt"
 IDS = [7, 40, 23, 11, 9]
@@ -179,12 +189,72 @@ def test_answers_without_interventions_stay_the_same_beside_others(client):
             assert np.abs(np.array(answer[name]) - np.array(alone[index % 2][name])).max() <= ERROR
 
 
+def test_rows_are_renormalized_after_the_changes_before(ask):
+    """Several edges may be cut one after the other, and rows without changes stay as they are."""
+    first, second = {**CUT, "keys": 0}, {**CUT, "keys": 2, "renormalize": True}
+    both = ask({**CUT, "keys": [0, 2], "renormalize": True}, outputs=["weights"])
+    assert_close(ask(first, second, outputs=["weights"]), both)
+    assert_close(ask({**first, "renormalize": True}, second, outputs=["weights"]), both)
+    other = {"at": "weights", "layers": 1, "queries": 2, "keys": 0, "scale": 0.5}
+    ask({**first, "renormalize": True}, other)
+
+
+def test_a_vector_may_be_as_long_as_float32_allows(ask):
+    """And as short: squares of its numbers do not fit."""
+    vector = np.linspace(-1, 1, WIDTH)
+    place = {"at": "hidden", "layers": 1, "norm_match": True}
+    expected = ask({**place, "add": vector.tolist()}, outputs=["hidden_states"])
+    for factor in (1e-30, 1e38):
+        assert_close(ask({**place, "add": (factor * vector).tolist()}, outputs=["hidden_states"]), expected)
+
+
+def test_a_number_for_the_whole_width_has_the_length_of_the_vector(ask):
+    place = {"at": "hidden", "layers": 1, "norm_match": True}
+    expected = ask({**place, "add": [2.0] * WIDTH}, outputs=["hidden_states"])
+    assert_close(ask({**place, "add": 2.0}, outputs=["hidden_states"]), expected)
+
+
+def test_a_steering_vector_is_that_of_the_last_token_before_the_padding(ask):
+    place = {"at": "hidden", "layers": 1, "positions": 2}
+    alone = ask({**place, "add": {"input_ids": [9, 30]}}, outputs=["hidden_states"])
+    padded = {"input_ids": [9, 30, 1, 1], "attention_mask": [1, 1, 0, 0]}
+    assert_close(ask({**place, "add": padded}, outputs=["hidden_states"]), alone)
+
+
+def test_padding_alone_has_no_mean(client):
+    mean = {"at": "hidden", "layers": 1, "replace": "mean"}
+    body = {"input_ids": [IDS, IDS], "attention_mask": [[1] * 5, [0] * 5], "interventions": [mean]}
+    problem = client.post(ATTENTION, json=body).json()
+    assert (problem["status"], problem["field"]) == (422, "interventions[0].replace"), problem
+
+
+def test_places_are_found_beside_the_event_loop(service, client, monkeypatch):
+    """However often small requests were quick: how long it takes depends on the indices."""
+    threads = set()
+    check = Change.check
+
+    def checked(change):
+        threads.add(threading.current_thread())
+        check(change)
+
+    monkeypatch.setattr(Change, "check", checked)
+    for path, body in [
+        (ATTENTION, {"input_ids": IDS, "interventions": [REMOVED]}),
+        (TEXT, {"text": "the cat sat", "interventions": [REMOVED]}),
+        ("/v1/lens/gpt", {"input_ids": IDS, "interventions": [REMOVED]}),
+    ] * 2:
+        assert client.post(path, json=body).status_code == 200
+    assert threads
+    assert service.thread not in threads
+
+
 def test_options_of_the_weights_hold_for_the_changed_run(ask):
     place = {"at": "hidden", "layers": 1, "positions": 2, "scale": 0}
     whole = ask(place, outputs=["weights"])["weights"]
     assert_close(ask(place, outputs=["weights"], layers=1, reduce_heads="mean"), {"weights": whole[[1]].mean(1)})
 
 
+CUT = {"at": "weights", "layers": 1, "queries": 3, "scale": 0}
 ERRORS = [
     ("a number", 3, 422, "", "expected a list of objects"),
     ("an empty list", [], 422, "", "expected 1 to 64"),
