@@ -298,6 +298,8 @@ class Engine:
     def _too_late(self, task: InferenceTask) -> TimedOut:
         self.counts.refused["deadline"] += 1
         task.queue_ns = time.perf_counter_ns() - task.queued_at_ns
+        if task.is_accepted:
+            return TimedOut("Request timeout expired: the deadline passed between the runs of the request")
         return TimedOut(f"Request timeout expired: the request waited {task.queue_ns // 1000:,} µs in the queue")
 
 

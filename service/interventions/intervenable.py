@@ -23,9 +23,13 @@ class Intervenable:
 
     def in_rows(self, inputs: Arrays, rows: int) -> dict[str, np.ndarray]:
         """The inputs of a run of so many rows, each that of ``inputs``."""
+        return {name: np.asarray(array, order="C") for name, array in self.rows_of(inputs, rows).items()}
+
+    def rows_of(self, inputs: Arrays, rows: int) -> dict[str, np.ndarray]:
+        """As ``in_rows``, as views without memory of their own."""
         of_model = self.graphs.model.inputs
         return {
-            name: np.repeat(array, rows, axis=0) if has_batch(of_model[name].shape) else array
+            name: np.broadcast_to(array, (rows, *array.shape[1:])) if has_batch(of_model[name].shape) else array
             for name, array in inputs.items()
         }
 

@@ -13,7 +13,7 @@ from service.model.estimate import RunEstimate
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
 
-T = TypeVar("T")
+Items = TypeVar("Items", np.ndarray, Sequence[int])
 MAX_POSITIONS = 512  # of a run
 
 
@@ -44,9 +44,7 @@ def task_of(model: Model, estimate: RunEstimate, compute: Callable[[Graph, RunOp
     return InferenceTask(model, estimate, {}, (), stored=OwnRun(compute))
 
 
-def batches(
-    items: Sequence[T], rows: int, estimate: Callable[[int], RunEstimate]
-) -> Iterator[tuple[Sequence[T], RunEstimate]]:
+def batches(items: Items, rows: int, estimate: Callable[[int], RunEstimate]) -> Iterator[tuple[Items, RunEstimate]]:
     """``items`` in their order, at most ``rows`` in a run, fewer where memory is short; ``estimate`` is of so many.
 
     Raises:

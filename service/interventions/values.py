@@ -71,7 +71,7 @@ class Values:
             TooMuchMemory: more than ``max_bytes``.
         """
         model, sizes = self.model, self.model.bind(own)
-        last = self.estimate_own(graph, own, outputs, max_bytes)
+        last = self.estimate_own(graph, own, outputs, max_bytes, sizes)
         before = [(self.inputs[run], self.sizes[run]) for run in self.inputs]
         if self.has_mean or has_own:
             before.append(({**own}, sizes))
@@ -81,13 +81,15 @@ class Values:
         memory = last.memory + max((one.memory for one in others), default=0) + kept
         return replace(last, graph=graph, size=last.size + sum(one.size for one in others), memory=memory)
 
-    def estimate_own(self, graph: Graph, own: Arrays, outputs: Collection[str], max_bytes: int) -> RunEstimate:
-        """The memory and time of a run of ``graph`` alone.
+    def estimate_own(
+        self, graph: Graph, own: Arrays, outputs: Collection[str], max_bytes: int, sizes: Sizes
+    ) -> RunEstimate:
+        """The memory and time of a run of ``graph`` alone, of these ``sizes``.
 
         Raises:
             TooMuchMemory: more than ``max_bytes``.
         """
-        return self.model.estimate(own, outputs, self.model.bind(own), max_bytes, self._known(graph))
+        return self.model.estimate(own, outputs, sizes, max_bytes, self._known(graph))
 
     def place(self, one: Intervention, own: Arrays, sizes: Sizes) -> Place:
         """The place of ``one`` in a run of ``sizes`` with the inputs ``own``.

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import chain
 
+import numpy as np
 import orjson
 
-from service.base.cost import CostModel
+from service.base.cost import CostModel, UnknownCost
 from service.base.errors import Invalid
+from service.codec.json_writer import write_json
 from service.http.direct import RequestContext
 from service.http.response import Pieces
 from service.inference.stages import Stage, Stages, run_stages
@@ -40,7 +42,7 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
     def __init__(self, pipeline: AttentionEndpoint, source: InterventionSource) -> None:
         super().__init__(pipeline)
         self._source = source
-        self._planning, self._writing = CostModel(), CostModel()
+        self._planning, self._naming, self._writing = UnknownCost(), CostModel(), CostModel()
 
     def check(self, model: Model) -> None:
         version = self._source.version(model)
@@ -57,7 +59,7 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
         values = yield from self._source.values(fields.interventions, model, context)
         inputs, tokens = yield from self._source.own_inputs(fields.own, model, context)
         planning = partial(Lens, version, values, inputs, fields.count, fields.selected)
-        lens: Lens = yield Stage(self._planning, 1, planning)
+        lens: Lens = yield Stage(self._planning, 0, planning)
         yield from self._source.open_graphs(version, (WHOLE, HEAD))
         context.reservation.add(lens.kept_bytes)
         return LensRequest(lens, tokens, pipeline.deadline(context))
@@ -66,26 +68,39 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
         lens, most = request.lens, self.pipeline.settings.max_memory_bytes
         for task in in_order(lens.first_task(most), lens.tasks(most), request.deadline):
             await self.engine.run(task)
-        return [await run_stages(self._written(request), self.engine.offload)]
+        return await run_stages(self._written(request), self.engine.offload)
 
-    def _written(self, request: LensRequest) -> Stages[bytes]:
-        written: bytes = yield Stage(self._writing, request.lens.indices.size, partial(_json, request))
-        return written
+    def _written(self, request: LensRequest) -> Stages[Pieces]:
+        lens, size = request.lens, request.lens.indices.size
+        tokens: bytes = yield Stage(self._naming, size, partial(_tokens_json, lens))
+        frame, lists = _document(request, tokens)
+        pieces: Pieces = yield Stage(self._writing, size, write_json(frame, lists))
+        return pieces
 
 
-def _json(request: LensRequest) -> bytes:
-    lens, tokenizer = request.lens, request.lens.model.tokenizer
-    fields: dict[str, Any] = {
-        "model": lens.model.name,
-        "layers": lens.layers,
-        "positions": lens.positions,
-        "lens": {"indices": lens.indices, "probabilities": lens.probabilities},
-        "ranks": [[rank or None for rank in ranks] for ranks in lens.ranks.tolist()],
+def _tokens_json(lens: Lens) -> bytes:
+    """The texts of the tokens, by many short calls: in a long one the interpreter's lock is held."""
+    tokenizer = lens.model.tokenizer
+    if tokenizer is None:
+        return b""
+    rows = lens.indices.reshape(-1, lens.indices.shape[-1]).tolist()
+    names = {index: orjson.dumps(tokenizer.token(index)) for index in {*chain.from_iterable(rows)}}
+    cells = [b"[%b]" % b",".join([names[index] for index in row]) for row in rows]
+    count = len(lens.positions)
+    layers = [b"[%b]" % b",".join(cells[start : start + count]) for start in range(0, len(cells), count)]
+    return b"[%b]" % b",".join(layers)
+
+
+def _document(request: LensRequest, tokens: bytes) -> tuple[list[bytes], list[np.ndarray | bytes]]:
+    """The JSON of an answer around its lists, and these, as ``write_json`` takes them."""
+    lens = request.lens
+    selected = {"model": lens.model.name, "layers": lens.layers, "positions": lens.positions}
+    start = orjson.dumps(selected, option=orjson.OPT_SERIALIZE_NUMPY)[:-1]
+    parts: dict[bytes, np.ndarray | bytes] = {
+        start + b',"lens":{"indices":': lens.indices,
+        b',"probabilities":': lens.probabilities,
+        **({b',"tokens":': tokens} if tokens else {}),
+        b'},"ranks":': orjson.dumps([[rank or None for rank in ranks] for ranks in lens.ranks.tolist()]),
     }
-    if tokenizer is not None:
-        names = {index: tokenizer.token(index) for index in set(lens.indices.reshape(-1).tolist())}
-        fields["lens"]["tokens"] = [
-            [[names[index] for index in row] for row in layer] for layer in lens.indices.tolist()
-        ]
-    tokens = [b",", *request.tokens] if request.tokens else []
-    return b"".join([orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)[:-1], *tokens, b"}"])
+    end = b"".join([*([b","] if request.tokens else []), *request.tokens, b"}"])
+    return [*parts, end], [*parts.values()]

@@ -38,7 +38,7 @@ class Lens:
         selected: Mapping[str, Indices],
     ) -> None:
         self._version, self.model, self.inputs = version, values.model, inputs
-        sizes = self.model.bind(inputs)
+        self._sizes = sizes = self.model.bind(inputs)
         self._intervened = Intervened(values)
         self._intervened.add_to(inputs)
         layers, _, length, _ = version.sites.shape("hidden", sizes)
@@ -52,6 +52,7 @@ class Lens:
         self.probabilities = np.zeros((*shape, count))
         self.ranks = np.zeros(shape, np.int64)  # 1 = the likeliest; 0 = no token follows
         self._last_layer, self._length = layers, length
+        self._below = [place for place, layer in enumerate(self.layers.tolist()) if layer < layers]
         self._targets = self._target_tokens(length)
         self._hidden: np.ndarray | None = None  # [layers + 1, 1, positions, width]
         self._hidden_bytes = ITEM_BYTES * number_count(self.model.signature, [HIDDEN], sizes)
@@ -69,6 +70,8 @@ class Lens:
         """
         outputs = [HIDDEN, ANSWER]
         estimate = self._intervened.estimate(self.inputs, outputs, max_bytes)
+        if self._below:
+            self._estimate(max_bytes, 1)  # which would else be refused after this run
         return task_of(self.model, estimate, self.compute_states)
 
     def tasks(self, max_bytes: int) -> Iterator[InferenceTask]:
@@ -77,9 +80,8 @@ class Lens:
         Raises:
             TooMuchMemory: that of one layer needs more than ``max_bytes``.
         """
-        below = [place for place, layer in enumerate(self.layers.tolist()) if layer < self._last_layer]
         rows = max(1, MAX_POSITIONS // self._positions_of_run)
-        for some, estimate in batches(below, rows, partial(self._estimate, max_bytes)):
+        for some, estimate in batches(self._below, rows, partial(self._estimate, max_bytes)):
             yield task_of(self.model, estimate, partial(self.compute_layers, some))
 
     def compute_states(self, graph: Graph, options: RunOptions | None) -> None:
@@ -107,7 +109,7 @@ class Lens:
         hidden, inputs = self._hidden[self.layers[[*places]], 0], self.inputs
         if self._is_positionwise:
             hidden, inputs = hidden[:, self.positions], self._version.at_positions(inputs, self.positions.tolist())
-        inputs = self._version.in_rows(inputs, len(places)) | {START: np.ascontiguousarray(hidden)}
+        inputs = self._version.in_rows(graph.select_inputs(inputs), len(places)) | {START: np.ascontiguousarray(hidden)}
         logits = self.model.run(graph, inputs, [ANSWER], options)[ANSWER]
         self._read(logits if self._is_positionwise else logits[:, self.positions], places)
 
@@ -143,8 +145,7 @@ class Lens:
         memory = ITEM_BYTES * LOGIT_COPIES * numbers
         check_memory(memory, max_bytes)
         width = int(self.model.outputs[HIDDEN].shape[-1])
-        sizes = self.model.bind(self._version.in_rows(self.inputs, rows))
-        return RunEstimate(sizes, graph, numbers * width, memory)
+        return RunEstimate({**self._sizes, "batch": rows}, graph, numbers * width, memory)
 
     @property
     def _is_positionwise(self) -> bool:

@@ -1,6 +1,6 @@
 """The grid of a sweep: its axes are some of those along which the intervention selects."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -11,7 +11,6 @@ from service.interventions.changes import Change, Place
 from service.interventions.sites import axes_of
 
 LAYERS = 0  # the axis of layers in an activation
-Cell = tuple[int, ...]  # its place on each axis of the grid
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,19 @@ class Grid:
         """The indices on each axis of the activation, by its name."""
         return {name: self._picked(axis).tolist() for name, axis in zip(self.axes, self._numbers, strict=True)}
 
-    def cells_of_layers(self) -> list[tuple[tuple[int, ...], list[Cell]]]:
-        """The layers that cells change, and these cells, those of the same layers together."""
-        cells, layers = [*np.ndindex(self.shape)], self._picked(LAYERS)
+    def cells_of_layers(self) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """The layers that cells change, and these cells, those of the same layers together: [cells, axes]."""
+        cells = np.indices(self.shape).reshape(len(self.shape), self.count).T
+        layers = self._picked(LAYERS).tolist()
         if LAYERS not in self._numbers:
-            return [(tuple(sorted(layers.tolist())), cells)]
+            yield tuple(sorted(layers)), cells
+            return
         axis = self._numbers.index(LAYERS)
-        return [((int(layer),), [cell for cell in cells if cell[axis] == k]) for k, layer in enumerate(layers)]
+        for place, layer in enumerate(layers):
+            yield (layer,), cells[cells[:, axis] == place]
 
     def inputs(
-        self, cells: Sequence[Cell], value: np.ndarray | None, kinds: Sequence[str], layer: int | None
+        self, cells: np.ndarray, value: np.ndarray | None, kinds: Sequence[str], layer: int | None
     ) -> dict[str, np.ndarray]:
         """The graph's inputs of a run that has a row for each of ``cells``, of one ``layer``, or of all for None.
 
@@ -54,10 +56,10 @@ class Grid:
         return {name: np.concatenate([row[name] for row in rows], axis=1) for name in rows[0]}
 
     def _row(
-        self, cell: Cell, value: np.ndarray | None, kinds: Sequence[str], layer: int | None
+        self, cell: np.ndarray, value: np.ndarray | None, kinds: Sequence[str], layer: int | None
     ) -> dict[str, np.ndarray]:
         place, one = self.place, self.place.intervention
-        chosen: dict[int, int] = dict(zip(self._numbers, cell, strict=True))
+        chosen: dict[int, int] = dict(zip(self._numbers, cell.tolist(), strict=True))
         if layer is not None:
             chosen[LAYERS] = self._picked(LAYERS).tolist().index(layer)
         picks = [

@@ -16,7 +16,7 @@ from service.interventions.changes import ITEM_BYTES
 from service.interventions.intervenable import ANSWER, END, HEAD, HIDDEN, START, Intervenable, layer_name
 from service.interventions.request import ONE
 from service.interventions.sites import KINDS, along_of
-from service.interventions.sweep.grid import LAYERS, Cell, Grid
+from service.interventions.sweep.grid import LAYERS, Grid
 from service.interventions.sweep.metrics import Metric
 from service.interventions.tasks import MAX_POSITIONS, batches, task_of
 from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
@@ -123,9 +123,7 @@ class Sweep:
                 scores_there = self._at_position(theirs, self._values.inputs[source])
                 self.source = float(self.metric(scores_there, scores[0])[0])
 
-    def compute_cells(
-        self, layers: Sequence[int], cells: Sequence[Cell], graph: Graph, options: RunOptions | None
-    ) -> None:
+    def compute_cells(self, layers: Sequence[int], cells: np.ndarray, graph: Graph, options: RunOptions | None) -> None:
         """Compute the numbers of ``cells``, which change ``layers``.
 
         Raises:
@@ -141,11 +139,11 @@ class Sweep:
         scores = self._at_position(output[self.metric.of], self.inputs)
         if not is_finite(scores):
             raise Invalid(f"{self.metric.of} is not finite after a change: it overflows float32", ONE)
-        for cell, number in zip(cells, self.metric(scores, self._scores), strict=True):
-            self.numbers[cell] = number
+        for cell, number in zip(cells.tolist(), self.metric(scores, self._scores), strict=True):
+            self.numbers[tuple(cell)] = number
 
     def _through_layers(
-        self, graph: Graph, layers: Sequence[int], cells: Sequence[Cell], inputs: Arrays, options: RunOptions | None
+        self, graph: Graph, layers: Sequence[int], cells: np.ndarray, inputs: Arrays, options: RunOptions | None
     ) -> dict[str, np.ndarray]:
         """The output, from the unchanged hidden states before the first of ``layers``."""
         assert self._hidden is not None, "the unchanged run is first"
@@ -160,15 +158,15 @@ class Sweep:
             hidden, inputs = np.ascontiguousarray(hidden[:, place]), self._version.at_positions(inputs, place)
         return self.model.run(head, {**inputs, START: hidden}, [self.metric.of], options)
 
-    def _changes(self, graph: Graph, cells: Sequence[Cell], layer: int | None) -> dict[str, np.ndarray]:
+    def _changes(self, graph: Graph, cells: np.ndarray, layer: int | None) -> dict[str, np.ndarray]:
         site = self.grid.place.intervention.at
         kinds = [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
         return self.grid.inputs(cells, self._value, kinds, layer)
 
     def _estimate(self, max_bytes: int, layers: Sequence[int], rows: int) -> RunEstimate:
-        inputs = self._version.in_rows(self.inputs, rows)
+        inputs = self._version.rows_of(self.inputs, rows)
         graph = self._version.graphs.graph(WHOLE if self._starts else OUTPUT)
-        own = self._values.estimate_own(graph, inputs, [self.metric.of], max_bytes)
+        own = self._values.estimate_own(graph, inputs, [self.metric.of], max_bytes, {**self.sizes, "batch": rows})
         shape = self.grid.place.shape
         changed = shape[1:] if self._starts else shape
         memory = own.memory + CHANGES * ITEM_BYTES * rows * prod(changed)
