@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from service.base.errors import Invalid
 from service.engine.task import Execute
 from service.interventions.changes import Change
 from service.interventions.request import FIELD
@@ -61,10 +62,13 @@ class Intervened:
         """The memory and time of all runs.
 
         Raises:
+            Invalid: an output that is only of runs without changes.
             TooMuchMemory: more than ``max_memory_bytes``.
         """
         values = self._values
         graph = values.graphs.graph(OUTPUT if {*outputs} <= {*ALONE} else WHOLE)
+        if missing := [name for name in outputs if name not in graph.outputs]:
+            raise Invalid(f"{missing[0]} cannot be answered together with {FIELD}", "outputs")
         estimate = values.estimate(graph, inputs, outputs, max_memory_bytes)
         memory = estimate.memory + sum(change.memory() for change in self._changes.values())
         check_memory(memory, max_memory_bytes)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from service.codec.json_parser import JsonArray, JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
-from service.interventions.sites import WEIGHTS, Sites, axes_of
+from service.interventions.sites import DECODER_IDS, IDS, WEIGHTS, Sites, axes_of
 from service.model.model import Model
 from service.native.request import collect
 from service.selection.indices import MAX_ITEMS, Indices, read_indices
@@ -30,6 +30,7 @@ ACTIONS = ("add", "scale", "replace", "from")
 FLAGS = {"norm_match": "add", "renormalize": "scale"}  # and the action that each belongs to
 KNOWN = ("at", *SELECTING, *ACTIONS, *FLAGS)
 MEAN = "mean"
+TEXT_OF = {IDS: "text", DECODER_IDS: "text_target"}  # fields of which a tokenizer makes these inputs
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 Numbers = np.ndarray | LongTensor
 
@@ -179,12 +180,13 @@ class InterventionReader:
         read = read_texts(self.reader, texts, self.model, self.max_text_bytes) if texts else None
         if read is not None and not read.is_single:
             raise Invalid("expected one text", "text")
-        tensors = {
-            key: self.reader.tensor(self.model.inputs[key], value) for key, value in given.items() if key not in TEXTS
-        }
-        missing = [key for key, tensor in self.model.inputs.items() if tensor.required and key not in tensors]
-        if read is None and missing:
-            raise Malformed("missing (required)", "text" if self.model.tokenizer else missing[0])
+        specs = {key: self.model.inputs[key] for key in given if key not in TEXTS}
+        named = {key: replace(spec, name=f"{field}.{key}") if field else spec for key, spec in specs.items()}
+        tensors = {key: self.reader.tensor(spec, given[key]) for key, spec in named.items()}
+        made = {*tensors, *(f"{prefix}{IDS}" for prefix in (read.texts if read else ()))}
+        for name, tensor in self.model.inputs.items():
+            if tensor.required and name not in made:
+                raise Malformed("missing (required)", TEXT_OF.get(name, name) if self.model.tokenizer else name)
         return OtherRun(field, read, tensors, positions)
 
     def _intervention(self, item: Any, field: str) -> Intervention:
@@ -216,7 +218,7 @@ class InterventionReader:
             selected,
             tokens,
             add=self._vector(fields["add"], field, scale) if "add" in fields else None,
-            replace=self._replacement(fields["replace"]) if "replace" in fields else None,
+            replace=self._replacement(fields["replace"], field) if "replace" in fields else None,
             source=self._other_run("from", fields["from"], field) if "from" in fields else None,
             scale=scale,
             **is_flag,
@@ -287,20 +289,20 @@ class InterventionReader:
             raise Invalid(f"expected a finite number, got {describe(value)}", name)
         return float(value)
 
-    def _numbers(self, name: str, value: Any) -> Numbers:
-        return self.reader.tensor(TensorSpec(name, np.dtype(np.float32), ("width",)), value)
+    def _numbers(self, field: str, value: Any) -> Numbers:
+        return self.reader.tensor(TensorSpec(field, np.dtype(np.float32), ("width",)), value)
 
-    def _replacement(self, value: Any) -> Numbers | Literal["mean"]:
+    def _replacement(self, value: Any, field: str) -> Numbers | Literal["mean"]:
         if value == MEAN:
             return "mean"
         if isinstance(value, str):
             raise Invalid(f'expected numbers or "{MEAN}", got {describe(value)}', "replace")
-        return self._numbers("replace", value)
+        return self._numbers(f"{field}.replace", value)
 
     def _vector(self, value: Any, field: str, scale: float) -> Vector:
         is_run = isinstance(value, JsonObject) and "shape" not in value  # that a tensor has
         if not is_run:
-            return Vector(self._numbers("add", value), scale=scale)
+            return Vector(self._numbers(f"{field}.add", value), scale=scale)
         own = {name: self.reader.part(value[name]) for name in ("minus", "scale") if name in value}
         minus = own.get("minus")
         with within(f"{field}.add") as inner:

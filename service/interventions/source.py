@@ -21,7 +21,7 @@ from service.interventions.schemas import FIELDS
 from service.interventions.sites import has_batch
 from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.model import Model
-from service.tokens.request import tensors_of, tokenize, tokens_json
+from service.tokens.request import check_size, tensors_of, tokenize, tokens_json
 from service.tokens.tokenizer import TokenizedTexts
 
 
@@ -76,11 +76,13 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
 
         Raises:
             Invalid: a number or a text that does not fit to the model.
+            TooLarge: the texts are longer than ``max_text_bytes`` together.
         """
         sent = {name: array for one in interventions for name, array in one.numbers.items()}
         numbers = yield Stage(self._reading, len(sent), read_all(sent, context.reservation))
         runs = [run for one in interventions for run in one.runs]
         size = sum(run.texts.size for run in runs if run.texts)
+        check_size(size, self._max_text_bytes, FIELD)
         for run in runs:
             context.reservation.add(run.texts.memory(model) if run.texts else 0)
         inputs = yield Stage(self._tokenizing, size, partial(_inputs_of, runs, numbers, model))

@@ -89,7 +89,7 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_
         _flag(fields, "add_special_tokens") is not False,
         read_count(reader.part(fields.get(NEXT_TOKENS)), model),
     )
-    _check_size(result.size, max_bytes, "text")
+    check_size(result.size, max_bytes, "text")
     return result
 
 
@@ -189,9 +189,9 @@ def _text(element: str | LongText, name: str, max_bytes: int) -> str:
     """
     if isinstance(element, str):
         return element
-    _check_size(len(element.content) // MAX_ESCAPE_BYTES, max_bytes, name, "at least ")  # before it is copied
+    check_size(len(element.content) // MAX_ESCAPE_BYTES, max_bytes, name, "at least ")  # before it is copied
     content = bytes(element.content)
-    _check_size(_least_size(content), max_bytes, name, "at least ")
+    check_size(_least_size(content), max_bytes, name, "at least ")
     try:
         return str(orjson.loads(b'"%b"' % content))
     except ValueError:
@@ -211,7 +211,8 @@ def _least_size(content: bytes) -> int:
     return len(content) - content.count(b"\\") - (MAX_ESCAPE_BYTES - 2) * content.count(b"\\u")
 
 
-def _check_size(size: int, max_bytes: int, name: str, quantifier: str = "") -> None:
+def check_size(size: int, max_bytes: int, name: str, quantifier: str = "") -> None:
+    """Raises TooLarge: texts of ``size`` bytes are more than ``max_bytes``."""
     if size > max_bytes:
         got, most = sizes_words(size, max_bytes)
         raise TooLarge(

@@ -124,6 +124,11 @@ class Tokenizer:
         token: str | None = self._by_length[None].id_to_token(index)
         return token
 
+    @cached_property
+    def unknown_token(self) -> str | None:
+        """The token that stands for what is not in the vocabulary; None if there is none, or in a Unigram model."""
+        return getattr(self._by_length[None].model, "unk_token", None)
+
     def text_of_tokens(self) -> Callable[[int], str]:
         """A function that takes one token id after the other, and returns the text that it adds.
 

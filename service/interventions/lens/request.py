@@ -47,4 +47,5 @@ def read_lens(
         interventions = read_interventions(given[request.FIELD], reading.reader, model, sites, max_text_bytes)
     own = reading.own_run(given)
     selected = {name: reading.indices(name, given[name]) for name in SELECTING if name in given}
+    reading.reader.finish(content, strict=False)  # a text may have brackets
     return LensFields(own, interventions, count, selected)

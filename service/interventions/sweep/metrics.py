@@ -143,6 +143,9 @@ def _token(item: Any, model: Model) -> int:
     if len(ids) != 1:
         parts = shortened(", ".join(repr(tokenizer.token(index)) for index in ids), 200)
         raise Invalid(f"expected one token, got {item!r}, which has {len(ids)}: {parts}", FIELD)
+    token = tokenizer.token(ids[0])
+    if token is not None and token == tokenizer.unknown_token != item:
+        raise Invalid(f"expected a token of the vocabulary, got {item!r}, which becomes {token!r}", FIELD)
     return int(ids[0])
 
 

@@ -57,6 +57,7 @@ def read_sweep(
         raise Invalid(f"expected a whole number, got {describe(position)}", POSITION)
     own = reading.own_run(given)
     metric = read_metric(given.get(metrics.FIELD), reading.reader, model)
+    reading.reader.finish(content, strict=False)  # a text may have brackets
     indices = {name: one for name, one in selected.items() if one is not None}
     intervention = replace(intervention, selected={**intervention.selected, **indices})
     return SweepFields(own, intervention, tuple(selected), metric, position, stream)

@@ -64,6 +64,8 @@ class Sweep:
         if self.grid.count > MAX_CELLS:
             raise Invalid(f"expected a grid of at most {MAX_CELLS:,} cells, got {self.grid.count:,}", "over")
         self.numbers = np.full(self.grid.shape, np.nan)
+        if position is not None and len(self.model.outputs[metric.of].shape) == 2:
+            raise Invalid(f"not accepted: {metric.of} has no positions", "position")
         self.unchanged = self.source = np.nan  # the numbers of the run without changes, and of the one in ``from``
         self._hidden: np.ndarray | None = None  # hidden states without changes: [layers + 1, 1, positions, width]
         self._scores: np.ndarray | None = None  # those of the answer without changes: [width]

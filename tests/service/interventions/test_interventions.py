@@ -288,6 +288,14 @@ ERRORS = [
     ("norm_match without add", [{**REMOVED, "norm_match": True}], 400, "[0].norm_match", "requires add"),
     ("no such token", [{"at": "hidden", "tokens": ["zebra"], "scale": 0}], 422, "[0].tokens", "not a token of"),
     ("tokens and positions", [{**REMOVED, "tokens": ["cat"]}], 400, "[0].tokens", "cannot be given together"),
+    ("a list in place of a number", [REMOVED, {"at": "hidden", "layers": 0, "add": [[1.0], [[2.0]], *[[1.0]] * 3]}],
+     422, "[1].add", "got a list at [1, 0]"),
+    ("such a list of another run", [{"at": "hidden", "from": {"input_ids": [1, [2], 3, 4, 5]}}], 422,
+     "[0].from.input_ids", "got a list at [1]"),
+    ("a change of renormalized rows", [{**CUT, "keys": 0, "renormalize": True}, {**CUT, "keys": 1, "scale": 0.5}], 422,
+     "[1]", "changes rows that interventions[0] renormalizes"),
+    ("too many indices in all", [{**REMOVED, "positions": "0," * 700 + "0"}] * 6, 422, "[5].positions",
+     "at most 4,096 indices and ranges in a request"),
 ]  # fmt: skip
 
 
@@ -299,6 +307,41 @@ def test_an_error_names_the_field_and_its_place(client, interventions, status, f
     problem = response.json()
     assert (response.status_code, problem.get("field")) == (status, f"interventions{field}"), problem
     assert words in problem["detail"]
+
+
+def test_every_output_is_of_the_changed_run_or_refused(client):
+    names = [output["name"] for output in client.get(ATTENTION).json()["outputs"]]
+    assert {"weights", "query"} <= {*names}
+    for name in [*names, "entropy", "head_statistics"]:
+        problem = client.post(ATTENTION, json={"input_ids": IDS, "outputs": [name], "interventions": [REMOVED]}).json()
+        if name in ("query", "key"):
+            assert (problem["status"], problem["field"]) == (422, "outputs"), problem
+            assert problem["detail"] == f"outputs: {name} cannot be answered together with interventions"
+        else:
+            assert name in problem, problem
+
+
+def test_positions_without_tokens_are_not_found_by_tokens():
+    """Those of the encoder of a model that takes sound."""
+    one = Intervention("interventions[0]", "encoder_hidden", {}, ["cat"], scale=0)
+    values = Values([one], {}, {}, None, Sites(sites={"encoder_hidden": (1, "batch", 4, 8)}), None)
+    with pytest.raises(Invalid, match="not accepted at encoder_hidden: its positions are no tokens") as error:
+        values.place(one, {"decoder_input_ids": np.array([[3, 4]])}, {"batch": 1})
+    assert error.value.field == "interventions[0].tokens"
+
+
+def test_a_run_of_two_stacks_needs_both_texts(generating):
+    """Of which a model with one stack has only the first."""
+    folder = generating / "models" / "gpt" / "1"
+    model = opened(folder)
+    model.tokenizer = load_tokenizer(folder)
+    ids = "decoder_input_ids"
+    model.inputs = {**model.inputs, ids: TensorSpec(ids, np.dtype(np.int64), ("batch", "m"))}
+    reading = InterventionReader(JsonReader(), model, Sites(), 1000)
+    with pytest.raises(Malformed, match="missing") as error:
+        reading.run({"text": "the cat"}, "")
+    assert error.value.field == "text_target"
+    assert {*reading.run({"text": "the cat", ids: 3}, "").tensors} == {ids}
 
 
 def test_a_model_that_cannot_be_changed_says_why(client):
@@ -318,6 +361,18 @@ def test_a_block_does_not_have_the_field(client, two_blocks):
         body = {"query": [[1.0]], "key": [[1.0]], "value": [[1.0]], "interventions": [REMOVED]}
         problem = httpx.post(url, json=body).json()
     assert (problem["status"], problem["field"]) == (400, "interventions")
+
+
+def test_texts_of_other_runs_are_limited_together(generating):
+    """As one text of a request is."""
+    with serving_in_process(generating / "models", max_text_bytes=100) as service:
+        added = {"at": "hidden", "add": {"text": "the cat " * 5}}
+        statuses = [
+            httpx.post(f"http://127.0.0.1:{service.port}{TEXT}", json={"text": "the", "interventions": [added] * count})
+            for count in (2, 3)
+        ]
+    assert [answer.status_code for answer in statuses] == [200, 413]
+    assert (statuses[1].json()["field"], "max_text_bytes" in statuses[1].json()["detail"]) == ("interventions", True)
 
 
 def test_v2_says_where_interventions_are_accepted(client):

@@ -92,9 +92,10 @@ def test_less_memory_gives_the_same(lens, generating):
         ({"input_ids": IDS, "interventions": [{**REMOVED, "layers": 7}]}, 422, "interventions[0].layers", "got 7"),
         ({"input_ids": [IDS, IDS]}, 422, "input_ids", "expected one row, got 2"),
         ({"input_ids": [[999]]}, 422, "input_ids", "999"),
+        ({"input_ids": [7, [40], 23]}, 422, "input_ids", "got a list at [1]"),
     ],
     ids=["no input", "no token", "more than there are", "a layer", "a position twice", "an unknown field",
-         "an intervention", "two rows", "no token id"],
+         "an intervention", "two rows", "no token id", "a list in place of a token"],
 )  # fmt: skip
 def test_an_error_names_the_field(client, body, status, field, words):
     response = client.post(LENS, json=body)

@@ -149,6 +149,23 @@ def test_a_shorter_run_may_have_no_number_of_its_own(sweep):
     assert (answer["source"], answer["values"] > 0) == (None, True)
 
 
+def test_a_pooled_output_has_no_position(texts_repository):
+    body = {"text": "the cat", "intervention": {"at": "hidden", "scale": 0}, "over": {"layers": "all"}, "position": 1}
+    with serving_in_process(texts_repository) as service:
+        problem = httpx.post(f"http://127.0.0.1:{service.port}/v1/sweep/bert", json=body).json()
+    assert (problem["status"], problem["field"]) == (422, "position"), problem
+    assert "embedding has no positions" in problem["detail"]
+
+
+def test_the_deadline_ends_a_sweep_between_its_runs(generating):
+    """The queue was empty all the time, so the message does not speak of it."""
+    with serving_in_process(generating / "models") as service:
+        url = f"http://127.0.0.1:{service.port}{SWEEP}"
+        response = httpx.post(url, json=EDGES, headers={"X-Request-Timeout": "0.5"}, timeout=60)
+    assert response.status_code == 504, response.text
+    assert "passed between the runs of the request" in response.json()["detail"]
+
+
 def test_a_grid_without_axes_is_one_number(sweep, scores):
     answer = sweep({"at": "hidden", "layers": 1, "positions": 2, "scale": 0}, {}, metric="total_variation")
     changed = scores({"at": "hidden", "layers": 1, "positions": 2, "scale": 0})
@@ -223,7 +240,11 @@ ERRORS = [
     ("one token of two", {**FULL, "metric": {"logit_difference": [1]}}, 400, "metric", "expected 2 tokens"),
     ("an id that is no token", {**FULL, "metric": {"probability": 999}}, 422, "metric", "from 0 to 59, got 999"),
     ("a text of two tokens", {**FULL, "metric": {"probability": "the cat"}}, 422, "metric", "'the cat', which has 2"),
+    ("a word that is no token", {**FULL, "metric": {"probability": "zebra"}}, 422, "metric", "'zebra', which becomes"),
     ("a position that is not there", {**FULL, "position": 5}, 422, "position", "from -5 to 4"),
+    ("a list in place of a token", {**FULL, "input_ids": [7, [40], 23]}, 422, "input_ids", "got a list at [1]"),
+    ("a list in place of a number", {**FULL, "intervention": {"at": "hidden", "replace": [[0.0], [[1.0]], [0.0], [0.0],
+     [0.0]]}}, 422, "intervention.replace", "got a list at [1, 0]"),
     ("several rows", {**FULL, "input_ids": [IDS, IDS]}, 422, "input_ids", "expected one row"),
     ("several texts", {**FULL, "input_ids": None, "text": ["a", "b"]}, 422, "text", "expected one text"),
     ("a stream that is a number", {**FULL, "stream": 1}, 422, "stream", "expected a boolean"),

@@ -2,7 +2,7 @@
 import { events, post, ServerError } from "heed/server/api.js";
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { beginsWord } from "heed/data/tokens.js";
-import { axesOf, choicesOf, TOKENS } from "heed/data/patch.js";
+import { axesOf, choicesOf, isOfPosition, TOKENS } from "heed/data/patch.js";
 import { fromTexts, headMask } from "heed/server/run.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -94,7 +94,7 @@ export function sweepBody(model, settings, input, choices, other) {
     intervention,
     over: grid,
     metric: metricOf(choices),
-    ...(position !== null && { position }),
+    ...(position !== null && isOfPosition(model, choices.metric) && { position }),
   };
 }
 
