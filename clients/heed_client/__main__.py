@@ -28,6 +28,13 @@ from heed_options import clean_end
 TEXTS = ("text", "text_pair", "text_target", "truncation")
 INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
 DRAWN = ("weights", "rollout")  # the first that an answer has
+FLAG_OF_FIELD = {  # those of other names
+    "max_new_tokens": "generate",
+    "interventions": "intervene",
+    "intervention": "intervene",
+    "over": "sweep",
+    "lens_top_k": "lens",
+}
 MEMORY_ID = re.compile(r"[\w-]{24}")  # as the server makes them
 
 
@@ -65,7 +72,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         raise UsageError(f"--{formats[0]}: cannot be combined with --weights-top-k")
     given = Labels(_labels("--labels", options.labels), _labels("--key-labels", options.key_labels))
     _check_flags(options, formats)
-    if options.sweep or options.lens:
+    if options.sweep is not None or options.lens:
         _interpret(heed, options, inputs, formats)
         return
     if options.generate:
@@ -160,15 +167,16 @@ def _generate(
 
 def _interpret(heed: Client, options: argparse.Namespace, inputs: dict[str, Any], formats: Sequence[str]) -> None:
     """Write a sweep or a lens: as JSON, or on a terminal as a table or a heat map."""
-    flag = "sweep" if options.sweep else "lens"
+    is_sweep = options.sweep is not None
+    flag = "sweep" if is_sweep else "lens"
     others = ("outputs", "next_tokens", "binary", *OPTIONS, *GENERATION)
     wrong = [name for name in inputs if name in others and not (name == "layers" and options.lens)]
-    if options.generate or wrong or (options.sweep and options.lens) or (options.lens and formats):
-        other = wrong[0] if wrong else "generate" if options.generate else "lens" if options.sweep else formats[0]
+    if options.generate or wrong or (is_sweep and options.lens) or (options.lens and formats):
+        other = wrong[0] if wrong else "generate" if options.generate else "lens" if is_sweep else formats[0]
         raise UsageError(f"--{other.replace('_', '-')}: cannot be combined with --{flag}")
     changes = inputs.pop("interventions", None) or []
     drawn = None
-    if options.sweep:
+    if is_sweep:
         if len(changes) != 1:
             raise UsageError(f"--sweep: needs one --intervene, got {len(changes)}")
         inputs |= {"over": options.sweep, "metric": options.metric, "position": options.position}
@@ -212,9 +220,9 @@ def _check_flags(options: argparse.Namespace, formats: Sequence[str]) -> None:
         if getattr(options, flag) is not None and not options.generate:
             raise UsageError(f"--{flag.replace('_', '-')}: needs --generate")
     for flag in ("metric", "position"):
-        if getattr(options, flag) is not None and not options.sweep:
+        if getattr(options, flag) is not None and options.sweep is None:
             raise UsageError(f"--{flag}: needs --sweep")
-    if options.sweep and "html" in formats:
+    if options.sweep is not None and "html" in formats:
         raise UsageError("--html: does not draw differences; use --plot or --show with --sweep")
     for flag in ("title", "cmap", "size"):
         if getattr(options, flag) and not options.plot:
@@ -364,8 +372,9 @@ def _detail(error: Problem) -> str:
     """The server's message, with the name of the flag instead of the field."""
     if error.field is None:
         return error.detail
-    flag = "generate" if error.field == "max_new_tokens" else error.field.replace("_", "-")
-    return f"--{flag}: {error.detail.removeprefix(f'{error.field}: ')}"
+    name = re.split(r"[.\[]", error.field, maxsplit=1)[0]
+    flag, place = FLAG_OF_FIELD.get(name, name.replace("_", "-")), error.field.removeprefix(name)
+    return f"--{flag}{place}: {error.detail.removeprefix(f'{error.field}: ')}"
 
 
 if __name__ == "__main__":

@@ -317,7 +317,8 @@ class Client:
             HeedError: see ``heed_client.errors``.
             ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
         """
-        grid = over if isinstance(over, Mapping) else dict.fromkeys(over, "all")
+        axes = [over] if isinstance(over, str) else over  # a text is a sequence, too
+        grid = axes if isinstance(axes, Mapping) else dict.fromkeys(axes, "all")
         fields = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
         fields |= {"intervention": intervention, "over": grid, "metric": metric, "position": position}
         return self._execute(interpretation.sweep(self._calls, model, inputs, fields))

@@ -212,7 +212,12 @@ def _object(text: str) -> dict[str, Any]:
 def _axes(text: str) -> Any:
     """Names of axes, or a JSON object with the indices of each."""
     value = _name_or_object(text)
-    return value.split(",") if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    axes = [axis.strip() for axis in value.split(",")]
+    if not all(axes):
+        raise argparse.ArgumentTypeError(f"expected axes separated by commas, such as layers,positions; got {text!r}")
+    return axes
 
 
 def _name_or_object(text: str) -> Any:

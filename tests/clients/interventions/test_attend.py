@@ -63,7 +63,7 @@ def test_the_command_sends_them_in_their_order(url, capsys):
     ("flags", "words"),
     [
         (["--intervene", "[1]"], "--intervene: expected a JSON object, got '[1]'"),
-        (["--intervene", '{"at": "mlp"}'], "interventions[0].at"),
+        (["--intervene", '{"at": "mlp"}'], "--intervene[0].at"),
         (["--intervene", "{}", "--generate", "3"], "--intervene: cannot be combined with --generate"),
     ],
 )

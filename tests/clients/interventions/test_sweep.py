@@ -37,6 +37,12 @@ def test_a_sweep_takes_arrays(heed):
     assert (answer.values.shape, answer.source, answer.tokens) == ((1, 2), None, None)
 
 
+def test_one_axis_may_be_a_text(heed):
+    answers = [heed.sweep("gpt", TEXT, intervention=PATCHED, over=over) for over in ("layers", ["layers"])]
+    assert [answer.axes for answer in answers] == [("layers",)] * 2
+    assert np.array_equal(*(answer.values for answer in answers))
+
+
 def test_a_lens_has_arrays(heed):
     answer = heed.lens("gpt", TEXT, lens_top_k=2)
     assert answer.indices.shape == answer.probabilities.shape == (3, 5, 2)
@@ -74,6 +80,11 @@ def test_the_command_sweeps(url, capsys, heed):
     )
 
 
+def test_a_sweep_without_axes_is_one_number(url, capsys):
+    status, printed, wrong = run(url, capsys, "--intervene", '{"at": "hidden", "scale": 0}', "--sweep", "{}")
+    assert (status, json.loads(printed)["values"] > 0) == (0, True), wrong
+
+
 def test_the_command_draws_the_lens_on_a_terminal(url, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     _, printed, wrong = run(url, capsys, "--lens", "1")
@@ -91,13 +102,27 @@ def test_the_command_draws_the_lens_on_a_terminal(url, capsys, monkeypatch):
         (["--lens", "2", "--show"], "--show: cannot be combined with --lens"),
         (["--lens", "2", "--outputs", "weights"], "--outputs: cannot be combined with --lens"),
         (["--metric", "kl"], "--metric: needs --sweep"),
-        (["--intervene", json.dumps(PATCHED), "--sweep", "layer"], "--over.layer: not an axis of hidden"),
+        (["--intervene", json.dumps(PATCHED), "--sweep", "layer"], "--sweep.layer: not an axis of hidden"),
+        (["--intervene", json.dumps(PATCHED), "--sweep", "layers,,positions"], "--sweep: expected axes separated by"),
+        (["--lens", "1000"], "--lens: expected a whole number from 1 to 100"),
+        (["--intervene", '{"at": "mlp"}', "--sweep", "layers"], "--intervene.at: expected one of"),
         (
             ["--intervene", json.dumps(PATCHED), "--sweep", "layers", "--show"],
             "a heat map needs two axes or more, got 1",
         ),
     ],
-    ids=["no intervention", "both", "a drawing", "outputs", "a metric alone", "no axis", "one axis"],
+    ids=[
+        "no intervention",
+        "both",
+        "a drawing",
+        "outputs",
+        "a metric alone",
+        "no axis",
+        "an empty name",
+        "too many tokens",
+        "no site",
+        "one axis",
+    ],
 )
 def test_the_command_says_what_is_wrong(url, capsys, flags, words):
     status, _, wrong = run(url, capsys, *flags)
