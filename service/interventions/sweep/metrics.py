@@ -17,6 +17,7 @@ from service.tokens.tokenizer import Tokenizer
 
 FIELD = "metric"
 EMBEDDING = "embedding"
+MAX_TOKEN_CHARS = 1000  # of a text that is one token: a longer one need not be tokenized to be refused
 Scores = np.ndarray
 
 
@@ -138,6 +139,8 @@ def _token(item: Any, model: Model) -> int:
     tokenizer: Tokenizer | None = model.tokenizer
     if tokenizer is None or not model.signature.scores_tokens:
         raise Invalid(f"expected the index of a score, got {describe(item)}: the scores are not of tokens", FIELD)
+    if len(item) > MAX_TOKEN_CHARS:
+        raise Invalid(f"expected one token, got a text of {len(item):,} characters", FIELD)
     with within(FIELD):
         ids = tokenizer.encode([item], None, False, special_tokens=False).input_ids[0].tolist()
     if len(ids) != 1:

@@ -240,6 +240,7 @@ ERRORS = [
     ("one token of two", {**FULL, "metric": {"logit_difference": [1]}}, 400, "metric", "expected 2 tokens"),
     ("an id that is no token", {**FULL, "metric": {"probability": 999}}, 422, "metric", "from 0 to 59, got 999"),
     ("a text of two tokens", {**FULL, "metric": {"probability": "the cat"}}, 422, "metric", "'the cat', which has 2"),
+    ("a long text", {**FULL, "metric": {"probability": "cat " * 300}}, 422, "metric", "a text of 1,200 characters"),
     ("a word that is no token", {**FULL, "metric": {"probability": "zebra"}}, 422, "metric", "'zebra', which becomes"),
     ("a position that is not there", {**FULL, "position": 5}, 422, "position", "from -5 to 4"),
     ("a list in place of a token", {**FULL, "input_ids": [7, [40], 23]}, 422, "input_ids", "got a list at [1]"),
