@@ -104,3 +104,18 @@ class UnknownCost(CostModel):
 
     def learn(self, size: int, nanoseconds: float) -> None:
         """Learn nothing."""
+
+
+class AssumedCost(CostModel):
+    """Of work that depends on more than one size: it is assumed to take ``nanoseconds``, whatever was measured."""
+
+    def __init__(self, nanoseconds: float) -> None:
+        super().__init__()
+        self._assumed_ns = nanoseconds
+
+    def learn(self, size: int, nanoseconds: float) -> None:
+        """Learn nothing."""
+
+    def expected(self, _size: int) -> float:
+        """The time that is assumed."""
+        return self._assumed_ns

@@ -9,7 +9,7 @@ import numpy as np
 from starlette.routing import Route
 from starlette.types import Receive
 
-from service.base.cost import UnknownCost
+from service.base.cost import AssumedCost
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, require_json
@@ -25,12 +25,14 @@ from service.native.response import build_response
 from service.repository.repository import Repository
 from service.settings import Settings
 
+PLANNING_NS = 20e6  # that a run with changes takes to be planned, at most about: too long for the event loop
+
 
 class NativeEndpoint(InferenceEndpoint[R]):
     """The base of the native API's endpoints: a JSON body, for the block that the path names."""
 
     api = "native"
-    _completing = UnknownCost()
+    _planning = AssumedCost(PLANNING_NS)
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.block(path_params["block"])
@@ -59,7 +61,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         if stored is None or not stored.is_long_to_add:
             return work()
-        request: AttentionRequest = yield Stage(self._completing, 0, work)
+        request: AttentionRequest = yield Stage(self._planning, 0, work)
         return request
 
     def encode_answer(

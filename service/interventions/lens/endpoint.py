@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 import orjson
 
-from service.base.cost import CostModel, UnknownCost
+from service.base.cost import AssumedCost, CostModel
 from service.base.errors import Invalid
 from service.codec.json_writer import write_json
 from service.http.direct import RequestContext
@@ -20,7 +20,7 @@ from service.interventions.source import InterventionSource
 from service.interventions.tasks import in_order
 from service.interventions.values import WHOLE
 from service.model.model import Model
-from service.native.endpoint import AttentionEndpoint
+from service.native.endpoint import PLANNING_NS, AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint
 
 
@@ -42,7 +42,7 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
     def __init__(self, pipeline: AttentionEndpoint, source: InterventionSource) -> None:
         super().__init__(pipeline)
         self._source = source
-        self._planning, self._naming, self._writing = UnknownCost(), CostModel(), CostModel()
+        self._planning, self._naming, self._writing = AssumedCost(PLANNING_NS), CostModel(), CostModel()
 
     def check(self, model: Model) -> None:
         version = self._source.version(model)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.base.cost import UnknownCost
+from service.base.cost import AssumedCost
 from service.http.direct import RequestContext
 from service.http.response import Pieces
 from service.inference.stages import Stage, Stages
@@ -17,7 +17,7 @@ from service.interventions.sweep.request import SweepFields, read_sweep
 from service.interventions.sweep.runs import Sweep
 from service.interventions.tasks import in_order
 from service.model.model import Model
-from service.native.endpoint import AttentionEndpoint
+from service.native.endpoint import PLANNING_NS, AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
 
 
@@ -39,7 +39,7 @@ class SweepEndpoint(ManyRunsEndpoint[SweepRequest]):
     def __init__(self, pipeline: AttentionEndpoint, source: InterventionSource) -> None:
         super().__init__(pipeline)
         self._source = source
-        self._planning = UnknownCost()
+        self._planning = AssumedCost(PLANNING_NS)
 
     def check(self, model: Model) -> None:
         self._source.version(model)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from service.base.cost import LEARN_EVERY, LEARN_FIRST, LEARN_FIRST_NS, CostModel
+from service.base.cost import LEARN_EVERY, LEARN_FIRST, LEARN_FIRST_NS, AssumedCost, CostModel
 
 
 def test_larger_work_takes_as_much_for_a_unit_and_smaller_as_much_in_all():
@@ -133,3 +133,10 @@ def test_threads_may_learn_new_orders_while_others_ask():
             learning.join()
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_an_assumed_cost_stays_whatever_was_measured():
+    cost = AssumedCost(5e6)
+    for _ in range(300):
+        cost.learn(1, 10)
+    assert cost.expected(1) == cost.expected(1000) == 5e6

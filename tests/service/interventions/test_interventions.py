@@ -228,7 +228,7 @@ def test_padding_alone_has_no_mean(client):
     assert (problem["status"], problem["field"]) == (422, "interventions[0].replace"), problem
 
 
-def test_places_are_found_beside_the_event_loop(service, client, monkeypatch):
+def test_places_are_found_beside_the_event_loop(generating, monkeypatch):
     """However often small requests were quick: how long it takes depends on the indices."""
     threads = set()
     check = Change.check
@@ -238,12 +238,13 @@ def test_places_are_found_beside_the_event_loop(service, client, monkeypatch):
         check(change)
 
     monkeypatch.setattr(Change, "check", checked)
-    for path, body in [
-        (ATTENTION, {"input_ids": IDS, "interventions": [REMOVED]}),
-        (TEXT, {"text": "the cat sat", "interventions": [REMOVED]}),
-        ("/v1/lens/gpt", {"input_ids": IDS, "interventions": [REMOVED]}),
-    ] * 2:
-        assert client.post(path, json=body).status_code == 200
+    with serving_in_process(generating / "models", inline_ns=2_000_000) as service:
+        for path, body in [
+            (ATTENTION, {"input_ids": IDS, "interventions": [REMOVED]}),
+            (TEXT, {"text": "the cat sat", "interventions": [REMOVED]}),
+            ("/v1/lens/gpt", {"input_ids": IDS, "interventions": [REMOVED]}),
+        ] * 4:
+            assert httpx.post(f"http://127.0.0.1:{service.port}{path}", json=body, timeout=60).status_code == 200
     assert threads
     assert service.thread not in threads
 
