@@ -85,7 +85,7 @@ def export_model(
         except ModelRefused as error:
             generation = Generation({}, {"refused": str(error)})
         try:
-            interventions = intervention_graphs(block, original, graphs[CANONICAL], folder, report)
+            interventions = intervention_graphs(block, original, graphs[CANONICAL], generation, folder, report)
         except ModelRefused as error:
             interventions = Interventions({}, {"refused": str(error)})
         report("writing")

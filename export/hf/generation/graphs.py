@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,14 @@ TOKENS = (  # of generation_config.json, that the service needs
 
 @dataclass(frozen=True)
 class Generation:
-    """The graphs by file name, and what a server needs to know of them: an entry of the description."""
+    """The graphs by file name, and what a server needs to know of them: an entry of the description.
+
+    ``exact`` are DECODE and ENCODER with the model's own weights.
+    """
 
     graphs: dict[str, onnx.ModelProto]
     entry: dict[str, Any]
+    exact: dict[str, onnx.ModelProto] = field(default_factory=dict)
 
 
 def generation_graphs(
@@ -85,6 +89,7 @@ def generation_graphs(
         failed = failure(steps, block, original)
         if failed is None:
             entry = _entry(model, past, bool(cross), pads_left(steps, block, original), in_place)
+            exact = {name: graphs[name] for name in (DECODE, ENCODER) if name in graphs}
             if quantize:
                 report("rounding weights to 8 bits")
                 graphs |= {name: quantized(graphs[name], weights, folder) for name in (DECODE, OUTPUT)}
@@ -92,7 +97,7 @@ def generation_graphs(
                 report(f"measuring the errors of {DECODE}.onnx")
                 errors = largest_errors(steps, block, original)
                 entry["quantized"] = {"bits": BITS, "block_size": BLOCK, "errors": errors}
-            return Generation(graphs, entry)
+            return Generation(graphs, entry, exact)
         reasons.append(f"its steps differ from its whole run: {failed}")
     raise ModelRefused(reasons[-1])
 

@@ -5,7 +5,7 @@ the logits; by induction the sequence is then the one that transformers generate
 the other graphs: twice the error of transformers' float32, plus one unit in the last place of the largest number.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -51,10 +51,18 @@ class Steps:
             given["attention_mask"] = np.ones_like(inputs["input_ids"])
         return given
 
-    def run(self, chunks: Sequence[np.ndarray], mask: np.ndarray, source: Arrays, steps: int) -> list[Arrays]:
+    def run(
+        self,
+        chunks: Sequence[np.ndarray],
+        mask: np.ndarray,
+        source: Arrays,
+        steps: int,
+        changes: Callable[[int, int], Arrays] = lambda *_: {},
+    ) -> list[Arrays]:
         """The outputs of each run: of the chunks of a prompt, then of ``steps`` tokens, each the most probable.
 
         The outputs have the tokens that were given, too, by ``ids``. ``mask`` is the prompt's, 0 for padding.
+        ``changes`` are further inputs of a run of the tokens between two places.
         """
         batch = mask.shape[0]
         shapes = zip(names("past_", len(self.past) // 2), self.past, strict=True)
@@ -67,6 +75,7 @@ class Steps:
             ids = chunks[number] if number < len(chunks) else runs[-1]["logits"].argmax(-1)[:, None]
             length += ids.shape[1]
             given = {self.ids: ids} if self.encoder else {self.ids: ids, "attention_mask": mask[:, :length]}
+            given |= changes(length - ids.shape[1], length)
             found = dict(zip(outputs, self.decode.run(outputs, {**given, **source, **past}), strict=True))
             past = {name: np.concatenate([past[name], found.pop(name.removeprefix("past_"))]) for name in past}
             runs.append({"ids": ids, **found})
@@ -95,7 +104,7 @@ def pads_left(steps: Steps, block: Block, original: Original) -> bool:
         return False  # a step has no mask of the decoder
     rng = np.random.default_rng(1)
     longest = max(PADDED)
-    prompts = [_tokens(block, original, length, rng)[0] for length in PADDED]
+    prompts = [tokens_of(block, original, length, rng)[0] for length in PADDED]
     padded = np.stack([np.pad(prompt, (longest - len(prompt), 0), mode="edge") for prompt in prompts])
     mask = np.stack([np.pad(np.ones_like(prompt), (longest - len(prompt), 0)) for prompt in prompts])
     runs = steps.run([padded], mask, {}, PADDED_TOKENS)
@@ -110,8 +119,8 @@ def pads_left(steps: Steps, block: Block, original: Original) -> bool:
 def _single(
     steps: Steps, block: Block, original: Original, chunks: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Check]:
-    inputs = _source(block, rng) if steps.encoder else {}
-    prompt = _tokens(block, original, sum(chunks), rng)
+    inputs = source_of(block, rng) if steps.encoder else {}
+    prompt = tokens_of(block, original, sum(chunks), rng)
     parts = [prompt[:, start:end] for start, end in pairwise([0, *np.cumsum(chunks).tolist()])]
     limit = block.limits.get("m" if steps.encoder else "n", TOKENS + prompt.size)
     runs = steps.run(parts, np.ones_like(prompt), steps.source(inputs), min(TOKENS, limit - prompt.size))
@@ -132,7 +141,7 @@ def _compared(
     """A check of each output of one row over all runs, and one of the tokens that were chosen."""
     ids = np.concatenate([run["ids"][row] for run in runs])[padding:]
     ends = np.cumsum([run["ids"].shape[1] for run in runs]) - padding - 1  # the last position of each run
-    actual = _joined(runs, row, padding)
+    actual = joined_outputs(runs, row, padding)
     whole = {**inputs, ids_name: ids[None]}
     budgets: dict[str, float] = {}
     for draw in range(MAX_DRAWS):
@@ -153,7 +162,7 @@ def _compared(
     yield Check("decode", example, "tokens", float(regret.max(initial=0.0)), 2 * budgets["output"])
 
 
-def _joined(runs: Sequence[Arrays], row: int, padding: int) -> dict[str, np.ndarray]:
+def joined_outputs(runs: Sequence[Arrays], row: int, padding: int) -> dict[str, np.ndarray]:
     """The outputs of one row over all runs, without the queries that are padding; ``output`` are the logits."""
     lengths = [run["ids"].shape[1] for run in runs]
     joined = {"output": np.stack([run["logits"][row] for run in runs])}
@@ -168,7 +177,7 @@ def _joined(runs: Sequence[Arrays], row: int, padding: int) -> dict[str, np.ndar
     return joined
 
 
-def _source(block: Block, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def source_of(block: Block, rng: np.random.Generator) -> dict[str, np.ndarray]:
     name, spec = next(iter(block.inputs.items()))
     shape = [size(dim, {"batch": 1, "n": SOURCE}) for dim in spec.shape]
     if spec.dtype == "int64":
@@ -176,7 +185,7 @@ def _source(block: Block, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {name: rng.standard_normal(shape, np.float32)}
 
 
-def _tokens(block: Block, original: Original, count: int, rng: np.random.Generator) -> np.ndarray:
+def tokens_of(block: Block, original: Original, count: int, rng: np.random.Generator) -> np.ndarray:
     """Random ids but the padding's, which has no position in some models; [1, count]."""
     spec = block.inputs["decoder_input_ids" if "decoder_input_ids" in block.inputs else "input_ids"]
     last = int(spec.maximum or 0)

@@ -33,16 +33,16 @@ def input_name(site: str, kind: str) -> str:
     return f"{site}_{kind}"
 
 
-def with_interventions(model: onnx.ModelProto, sites: Sequence[Site]) -> onnx.ModelProto:
+def with_interventions(model: onnx.ModelProto, sites: Sequence[Site], returns_sites: bool = True) -> onnx.ModelProto:
     """``model`` with inputs that change ``sites``, and with outputs of those that it does not return.
 
-    It returns activations as they are after the change.
+    It returns activations as they are after the change. Without ``returns_sites`` it has no further outputs.
     """
     changed = ir.from_proto(model)
     graph = changed.graph
     for output in [value for value in graph.outputs if value.name in sum(VECTORS.values(), ())]:
         graph.outputs.remove(output)
-    builder = _Builder(graph)
+    builder = _Builder(graph, returns_sites)
     for site in sites:
         builder.change(site)
     changed_model = ir.to_proto(changed)
@@ -53,8 +53,8 @@ def with_interventions(model: onnx.ModelProto, sites: Sequence[Site]) -> onnx.Mo
 class _Builder:
     """Adds nodes to ``graph``."""
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: ir.Graph, returns_sites: bool) -> None:
+        self._graph, self._returns_sites = graph, returns_sites
         self._values = {value.name: value for node in graph for value in node.outputs}
         self._last = self._constant("heed_last_axis", np.array([-1]))
         self._one, self._tiny = (
@@ -65,7 +65,7 @@ class _Builder:
         """Replace the activation of each layer by the changed one, and return the stack of these if no output does."""
         inputs = {kind: self._input(site, kind) for kind in kinds_of(site.name)}
         changed = [self._changed(name, layer, inputs) for layer, name in enumerate(site.values)]
-        if not site.name.endswith(RETURNED):
+        if self._returns_sites and not site.name.endswith(RETURNED):
             axis = self._constant("heed_first_axis", np.array([0]))
             parts, nodes = [], []
             for value in changed:

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx_ir as ir
 from onnxruntime import InferenceSession
 
 from export.graphs.graph import part_of
+from export.hf.generation.graphs import Generation
 from export.hf.interventions.graph import with_interventions
 from export.hf.interventions.part_sessions import PartSessions
 from export.hf.interventions.parts import HEAD, Cuts
-from export.hf.interventions.sites import SITES, Site, candidates, find_cuts, find_sites
+from export.hf.interventions.sites import SITES, Site, find_cuts, find_sites
+from export.hf.interventions.steps import step_graphs
+from export.hf.interventions.traced import trace
 from export.hf.interventions.verification import PADDINGS, failures, head_failure
 from export.hf.interventions.verification import SIZES as VERIFIED
 from export.hf.pretrained import ModelRefused
@@ -21,7 +23,7 @@ from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import ANSWERS, Report
 from export.hf.wrapper import HIDDEN
-from export.verification.sessions import run_outputs, session
+from export.verification.sessions import session
 from models.block import Block
 
 WHOLE, OUTPUT = "interventions", "interventions_output"  # file names; OUTPUT is WHOLE without the activations
@@ -36,9 +38,16 @@ class Interventions:
 
 
 def intervention_graphs(
-    block: Block, original: Original, canonical: onnx.ModelProto, folder: Path, report: Report
+    block: Block,
+    original: Original,
+    canonical: onnx.ModelProto,
+    generation: Generation,
+    folder: Path,
+    report: Report,
 ) -> Interventions:
-    """The canonical graph with inputs that change its activations; ``folder`` has its weights.
+    """The canonical graph and those of ``generation`` with inputs that change their activations.
+
+    ``folder`` has their weights.
 
     Raises:
         ModelRefused: no activation can be changed as in transformers.
@@ -71,6 +80,11 @@ def intervention_graphs(
         entry["head"] = {"is_positionwise": run.is_positionwise(traced.plain, inputs, block.inputs, positions)}
         entry["has_layers"] = bool(parts.layers) and failed.parts is None
         graphs |= {HEAD: parts.head, **(parts.layers if entry["has_layers"] else {})}
+    if generation.exact:
+        report("verifying steps of generation with interventions")
+        steps = step_graphs(generation, sites, traced.plain, block, original, folder)
+        entry["generation"] = {"sites": steps.sites, "left_out": steps.left_out}
+        graphs |= steps.graphs
     return Interventions(graphs, entry)
 
 
@@ -105,20 +119,12 @@ class _Parts:
 
 
 def _traced(block: Block, canonical: onnx.ModelProto, folder: Path) -> _Traced:
-    graph = ir.from_proto(canonical).graph
-    names = [str(value.name) for value in candidates(graph)]
-    known = {output.name for output in canonical.graph.output}
-    extended = onnx.ModelProto()
-    extended.CopyFrom(canonical)
-    extended.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    plain = session(extended.SerializeToString(), folder, prepack=False)
-    values = run_outputs(plain, names, draw(block.inputs, VERIFIED, PADDINGS[0]))
-    shapes = {name: value.shape for name, value in values.items()}
-    cuts = find_cuts(graph, shapes)
+    traced = trace(canonical, folder, lambda _: draw(block.inputs, VERIFIED, PADDINGS[0]))
+    cuts = find_cuts(traced.graph, traced.shapes)
     return _Traced(
         canonical,
-        plain,
-        [*find_sites(graph, shapes)],
+        traced.plain,
+        [*find_sites(traced.graph, traced.shapes)],
         Cuts(canonical, cuts, block.outputs[HIDDEN[0]].shape[1:]) if cuts else None,
     )
 

@@ -129,13 +129,36 @@ def _product(weights: ir.Value, steps: int = MAX_STEPS) -> ir.Value | None:
     """The product of ``weights`` and values."""
     for node, place in weights.uses():
         if node.op_type == "MatMul" and place == 0:
-            return node.outputs[0]
+            return _with_past(node.outputs[0])
     for node, place in weights.uses() if steps else ():
         if node.op_type in SAME_NUMBERS and place == 0:
             product = _product(node.outputs[0], steps - 1)
             if product is not None:
                 return product
     return None
+
+
+def _with_past(product: ir.Value) -> ir.Value:
+    """The sum of ``product`` and that of earlier keys, if a step of generation multiplies both apart."""
+    value = product
+    while True:
+        uses = [use.node for use in value.uses()]
+        node = uses[0] if len(uses) == 1 else None
+        if node is not None and node.op_type in SAME_NUMBERS:
+            value = node.outputs[0]
+            continue
+        if node is None or node.op_type != "Add":
+            return product
+        others = [_maker(other) for other in node.inputs if other is not None and other is not value]
+        return node.outputs[0] if others == ["MatMul"] else product
+
+
+def _maker(value: ir.Value) -> str | None:
+    """The operator that has computed the numbers of ``value``."""
+    node = value.producer()
+    while node is not None and node.op_type in SAME_NUMBERS and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node.op_type if node is not None else None
 
 
 class _Layer:

@@ -67,7 +67,7 @@ def head_failure(parts: PartSessions, plain: InferenceSession, block: Block, ori
     for seed, padding in enumerate(PADDINGS):
         inputs = draw(block.inputs, SIZES, padding, seed)
         answers = parts.head(parts.hidden(plain, -1, inputs), inputs)
-        reason = _difference(answers, original(inputs, np.float32), original(inputs, np.float64))
+        reason = difference(answers, original(inputs, np.float32), original(inputs, np.float64))
         if reason is not None:
             return reason
     return None
@@ -80,25 +80,25 @@ def _failures(
     """Where a change of one layer at random is not that of transformers."""
     layer = int(rng.integers(len(site.values)))
     activation = run_outputs(plain, [site.values[layer]], inputs)[site.values[layer]]
-    change = {kind: _drawn(kind, activation, rng) for kind in kinds_of(site.name)}
-    own = {input_name(site.name, kind): _of_layer(array, kind, layer, site) for kind, array in change.items()}
+    change = {kind: drawn(kind, activation, rng) for kind in kinds_of(site.name)}
+    own = {input_name(site.name, kind): of_layer(array, kind, layer, site) for kind, array in change.items()}
     outputs = run_outputs(run, [output.name for output in run.get_outputs()], {**inputs, **own})
     answers = []
     for dtype in (np.float32, np.float64):
-        with _changed(activation, change) as count:
+        with changed(activation, change) as count:
             answers.append(original(inputs, dtype))
         if not count:
             return Failures({site.name: "no tensor of transformers equals it"})
-    reason = _difference(outputs, *answers)
+    reason = difference(outputs, *answers)
     if reason is not None:
         return Failures({site.name: reason})
     if parts is None:
         return Failures()
     own = {input_name(site.name, kind): array[None] for kind, array in change.items()}
-    return Failures({}, _difference(parts.changed(plain, layer, inputs, own), *answers))
+    return Failures({}, difference(parts.changed(plain, layer, inputs, own), *answers))
 
 
-def _difference(outputs: Arrays, rounded: Arrays, exact: Arrays) -> str | None:
+def difference(outputs: Arrays, rounded: Arrays, exact: Arrays) -> str | None:
     for name in outputs.keys() & exact.keys():
         budget = SLACK * budget_of(rounded[name], exact[name])
         if not largest_error(outputs[name], exact[name]) <= budget:
@@ -106,7 +106,7 @@ def _difference(outputs: Arrays, rounded: Arrays, exact: Arrays) -> str | None:
     return None
 
 
-def _drawn(kind: str, activation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def drawn(kind: str, activation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A change of about half of the numbers of an activation."""
     axes = (*activation.shape[:-1], 1) if kind == RENORMALIZE else activation.shape
     chosen = rng.random(axes) < SHARE
@@ -119,7 +119,7 @@ def _drawn(kind: str, activation: np.ndarray, rng: np.random.Generator) -> np.nd
     return np.where(chosen, values[kind], kind == KEEP).astype(np.float32)
 
 
-def _of_layer(change: np.ndarray, kind: str, layer: int, site: Site) -> np.ndarray:
+def of_layer(change: np.ndarray, kind: str, layer: int, site: Site) -> np.ndarray:
     """The input of all layers that changes one."""
     whole = np.full((len(site.values), *change.shape), float(kind == KEEP), np.float32)
     whole[layer] = change
@@ -138,7 +138,7 @@ def apply(activation: Tensor, change: Mapping[str, np.ndarray]) -> Tensor:
 
 
 @contextmanager
-def _changed(activation: np.ndarray, change: Mapping[str, np.ndarray]) -> Iterator[list[int]]:
+def changed(activation: np.ndarray, change: Mapping[str, np.ndarray]) -> Iterator[list[int]]:
     """A context in which the first tensor that equals ``activation`` is changed; the list has an item then."""
     mode = _Changed(activation, lambda tensor: apply(tensor, change))
     with mode:

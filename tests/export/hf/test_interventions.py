@@ -7,7 +7,8 @@ import onnx
 import pytest
 
 from export.hf.description import block_of
-from export.hf.interventions import graphs
+from export.hf.generation.graphs import Generation
+from export.hf.interventions import graphs, steps
 from export.hf.interventions.graph import with_interventions
 from export.hf.interventions.parts import Cuts
 from export.hf.pretrained import ModelRefused, load
@@ -28,10 +29,15 @@ def version(generating):
 def make(generating, version, tmp_path):
     """Makes the interventions of a small GPT-2."""
 
-    def make():
+    def make(has_steps=False):
         block, original = block_of(load(generating / "gpt"), "gpt")
-        canonical = onnx.load(version / "model.onnx")
-        return graphs.intervention_graphs(block, original, canonical, tmp_path, lambda _: None)
+        names = ("model", "decode", "decode_output") if has_steps else ("model",)
+        canonical, *steps = (onnx.load(version / f"{name}.onnx") for name in names)
+        entry = metadata_entry(version, "generation")
+        generation = Generation(
+            dict(zip(names[1:], steps, strict=True)), entry, dict(zip(names[1:2], steps[:1], strict=True))
+        )
+        return graphs.intervention_graphs(block, original, canonical, generation, tmp_path, lambda _: None)
 
     return make
 
@@ -64,6 +70,7 @@ def test_the_metadata_has_the_activations_of_each_layer(version):
             "attention_output": hidden, "mlp_output": hidden,
         },
         "left_out": {}, "head": {"is_positionwise": True}, "has_layers": True,
+        "generation": {"sites": SITES, "left_out": {}},
     }  # fmt: skip
 
 
@@ -116,6 +123,27 @@ def test_a_site_whose_changes_differ_from_those_of_transformers_is_left_out(made
     entry = made(monkeypatch, reversed_layers(name))
     assert [*entry["sites"]] == [site for site in SITES if site != name]
     assert "differs by" in entry["left_out"][name]
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_a_site_whose_changes_of_steps_differ_is_left_out_of_generation(make, monkeypatch, name):
+    wrong = reversed_layers(name)
+    monkeypatch.setattr(steps, "with_interventions", lambda model, sites, _: with_interventions(model, wrong(sites)))
+    entry = make(has_steps=True).entry
+    assert [*entry["sites"]] == SITES
+    assert entry["generation"]["sites"] == [site for site in SITES if site != name]
+    assert "differs by" in entry["generation"]["left_out"][name]
+
+
+def test_steps_without_interventions_compute_the_same(version):
+    """The numbers of the past and of the new tokens are random."""
+    plain, changing = (session(version / f"{name}.onnx") for name in ("decode", "decode_interventions"))
+    inputs = steps._example(plain)
+    names = [output.name for output in plain.get_outputs()]
+    assert [output.name for output in changing.get_outputs()] == names
+    expected = run_outputs(plain, names, inputs)
+    for name, array in run_outputs(changing, names, inputs).items():
+        np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-5)
 
 
 def test_a_model_without_a_site_is_refused(made, monkeypatch):
