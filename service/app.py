@@ -113,7 +113,8 @@ def create_app(
     if features is None:
         memories = MemoriesFeature(store or open_memories(settings), lambda: auth)
         interventions = InterventionsFeature(settings.intra_op_threads, settings.max_text_bytes)
-        features = [memories, TextFeature(), GenerationFeature(settings.intra_op_threads), interventions]
+        generation = GenerationFeature(settings.intra_op_threads, interventions.source)
+        features = [memories, TextFeature(), interventions, generation]
     repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)
     core = Core(repository, settings, engine, source_of(features))
     clock = EventLoopClock()

@@ -1,4 +1,7 @@
-"""The interface of features. A feature is a package above the core, which ``app`` alone imports."""
+"""The interface of features. A feature is a package above the core, which ``app`` alone imports.
+
+``generation`` also builds on ``interventions``.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

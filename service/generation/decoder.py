@@ -22,6 +22,7 @@ DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"
 ITEM_BYTES = 4
 LOGITS = "logits"
 PAST = "past_"
+CHANGED = "_interventions"  # end of the names of graphs whose activations a request changes
 
 
 class Generation(BaseModel, frozen=True):
@@ -53,9 +54,12 @@ class Decoder(FeatureGraphs):
         super().__init__(folder, model, threads)
         self.generation = generation
 
-    def names(self, has_outputs: bool) -> list[str]:
-        """The graphs of a generation, with outputs of its steps or without."""
-        return [OUTPUT, *([DECODE] if has_outputs else []), *([ENCODER] if self.generation.two_stacks else [])]
+    def names(self, has_outputs: bool, is_changed: bool) -> list[str]:
+        """The graphs of a generation, with outputs of its steps or without, and with changes or without."""
+        names = [OUTPUT, *([DECODE] if has_outputs else []), *([ENCODER] if self.generation.two_stacks else [])]
+        if not is_changed:
+            return names
+        return [*(f"{name}{CHANGED}" for name in names), *([DECODE] if has_outputs else [])]
 
     @cached_property
     def signature(self) -> Signature:

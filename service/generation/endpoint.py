@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,11 @@ from service.generation.sequence import GrowingSequence
 from service.http.direct import RequestContext
 from service.http.response import Pieces, join
 from service.inference.stages import Stage, Stages, run_stages
+from service.interventions.intervenable import HEAD
+from service.interventions.lens.steps import lens_graphs, lens_of
+from service.interventions.source import InterventionSource
+from service.interventions.steps import SequenceChanges, SharedRuns
+from service.interventions.values import WHOLE, Values
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
@@ -46,6 +51,7 @@ class GenerateRequest:
     decoder: Decoder
     deadline: int | None
     arrival_ns: int
+    changes: Sequence[SequenceChanges]  # of each prompt, or none
 
     @property
     def stream(self) -> bool:
@@ -63,7 +69,10 @@ class GenerateRequest:
             listed(tokens.get("begin_suppress_tokens")),
             {place: listed(forced)[0] for place, forced in (first | last).items()},
         )
-        return GrowingSequence(self.decoder, prompt.ids, prompt.most, prompt.source, sampler, self.fields.wanted)
+        changes = self.changes[row] if self.changes else None
+        return GrowingSequence(
+            self.decoder, prompt.ids, prompt.most, prompt.source, sampler, self.fields.wanted, changes
+        )
 
     def memory(self, max_step_bytes: int) -> int:
         """Bytes of its answer, and of the keys and values of as many sequences as are generated at a time.
@@ -88,6 +97,7 @@ class GenerateRequest:
                 sizes[key] = sequence.memory, sequence.answer_bytes
             kept = 1 + MAX_UNREAD if self.fields.stream else prompt.most  # tokens as arrays or JSON
             total += sizes[key][1] * kept
+        total += self.changes[0].needs.kept_bytes if self.changes else 0  # the prompts share other runs
         return total + min(AT_ONCE, len(self.prompts.rows)) * max(size for size, _ in sizes.values())
 
     def generated(self, row: int, counters: GenerationCounters) -> Generated:
@@ -108,8 +118,15 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
 
     api = "generate"
 
-    def __init__(self, pipeline: AttentionEndpoint, decoders: Mapping[Model, Decoder], scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        pipeline: AttentionEndpoint,
+        decoders: Mapping[Model, Decoder],
+        scheduler: Scheduler,
+        source: InterventionSource,
+    ) -> None:
         super().__init__(pipeline)
+        self.source = source
         self._decoders = decoders
         self._scheduler = scheduler
         self._opening, self._planning = UnknownCost(), CostModel()
@@ -127,7 +144,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
             Malformed, Invalid: a field is wrong.
         """
         limit = self.pipeline.settings.max_text_bytes
-        return read(content, parts, decoder, limit, lambda json, _, known: collect(json, known))
+        return read(content, parts, decoder, limit, self.source, lambda json, _, known: collect(json, known))
 
     def whole(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
         """The whole answer; ``tokens`` has those of each row as a list of JSON, in pieces."""
@@ -177,7 +194,8 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
         if fields.texts is not None:
             context.reservation.add(fields.texts.memory(model))
-        graphs = decoder.names(bool(fields.wanted.outputs))
+        fields = yield from self._with_lens(decoder, fields)
+        graphs = decoder.names(bool(fields.wanted.outputs or fields.wanted.lens), bool(fields.interventions))
         if not decoder.are_open(graphs):
             yield Stage(self._opening, 0, partial(decoder.open, graphs))
         check_outputs(fields.wanted.outputs, decoder)
@@ -186,11 +204,31 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:
             raise Invalid("requires one prompt, not a list", "stream")
-        arrival = context.timing.started_ns
-        request = GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), arrival)
+        arrival, changes = context.timing.started_ns, list[SequenceChanges]()
+        if fields.interventions:
+            values: Values = yield from self.source.values(fields.interventions, model, context)
+            if values.inputs or values.has_mean:
+                yield from self.source.open_graphs(self.source.version(model), (WHOLE,))
+            planning = partial(changes_of, values, prompts, decoder, pipeline.settings.max_memory_bytes)
+            changes = yield Stage(self._planning, len(prompts.rows), planning)
+        request = GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), arrival, changes)
         needed = partial(request.memory, pipeline.settings.max_memory_bytes)
         context.reservation.add((yield Stage(self._planning, len(prompts.rows), needed)))
         return request
+
+    def _with_lens(self, decoder: Decoder, fields: GenerateFields) -> Stages[GenerateFields]:
+        """The ``fields`` with the lens that they ask for, whose graph is opened.
+
+        Raises:
+            Invalid: the model has none.
+        """
+        if not fields.lens_top_k:
+            return fields
+        model = decoder.model
+        version = lens_graphs(model, self.source.versions.get(model))
+        yield from self.source.open_graphs(version, (HEAD,))
+        lens = lens_of(model, version, fields.lens_top_k, decoder.ids)
+        return replace(fields, wanted=replace(fields.wanted, lens=lens))
 
     async def answer(self, request: GenerateRequest) -> Pieces:
         """The whole answer, of which AT_ONCE sequences are generated at a time."""
@@ -242,6 +280,27 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         text, count, writing = generated.json(arrays)
         pieces: list[bytes] = yield Stage(self._writing, count, writing)
         return Token(text, join([*pieces]))
+
+
+def changes_of(values: Values, prompts: Prompts, decoder: Decoder, max_bytes: int) -> list[SequenceChanges]:
+    """The changes of each prompt.
+
+    Raises:
+        Invalid: an index out of range, a token that is not there, or a tensor of another shape.
+        TooMuchMemory: another run needs more than ``max_bytes``.
+    """
+    shared, positions = SharedRuns(), str(decoder.model.inputs[decoder.ids].shape[-1])
+    return [
+        SequenceChanges(
+            values,
+            {decoder.ids: prompt.ids[None], **prompt.source},
+            positions,
+            len(prompt.ids) + prompt.most,
+            shared,
+            max_bytes,
+        )
+        for prompt in prompts.rows
+    ]
 
 
 def _is_start(prompt: Prompt, tokens: Mapping[str, Any]) -> bool:

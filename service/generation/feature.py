@@ -13,6 +13,7 @@ from service.generation.decoder import Decoder, load_decoder
 from service.generation.endpoint import GenerateEndpoint
 from service.generation.scheduler import Scheduler
 from service.generation.triton import GENERATE, STREAM, TritonEndpoint
+from service.interventions.source import InterventionSource
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.schemas import GenerateDescription
@@ -21,10 +22,13 @@ from service.v2.paths import OF_MODEL, OF_VERSION
 
 
 class GenerationFeature(Feature):
-    """``/v1/generate/{model}``, and Triton's extension of the protocol. A step may use ``threads`` threads."""
+    """``/v1/generate/{model}``, and Triton's extension of the protocol. A step may use ``threads`` threads.
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    ``source`` reads interventions; its feature loads a version before this one.
+    """
+
+    def __init__(self, threads: int, source: InterventionSource) -> None:
+        self._threads, self._source = threads, source
         self._counters = GenerationCounters()
         self._decoders: WeakKeyDictionary[Model, Decoder] = WeakKeyDictionary()
 
@@ -32,7 +36,9 @@ class GenerationFeature(Feature):
         pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
         is_sharing = core.settings.batching != "off"
         scheduler = Scheduler(core.engine, self._counters, is_sharing, core.settings.max_memory_bytes)
-        native, triton = (kind(pipeline, self._decoders, scheduler) for kind in (GenerateEndpoint, TritonEndpoint))
+        native, triton = (
+            kind(pipeline, self._decoders, scheduler, self._source) for kind in (GenerateEndpoint, TritonEndpoint)
+        )
         routes = [Route(f"/v1/generate/{{block}}{slash}", native, methods=["POST"]) for slash in ("", "/")]
         for model in (OF_MODEL, OF_VERSION):
             routes += [Route(f"/v2{model}/{name}", triton, methods=["POST"]) for name in (GENERATE, STREAM)]
@@ -49,12 +55,26 @@ class GenerationFeature(Feature):
                     two_stacks=generation.two_stacks,
                     shares_runs=generation.shares_runs,
                     quantized=generation.quantized,
+                    interventions=[*self._sites(model)],
                 )
+
+    def _sites(self, model: Model) -> Sequence[str]:
+        """The activations that a request to generate may change."""
+        version = self._source.versions.get(model)
+        return [*version.sites.of_steps.sites] if version else []
+
+    def _has_lens(self, model: Model) -> bool:
+        version = self._source.versions.get(model)
+        return version is not None and version.sites.head is not None and version.sites.head.is_positionwise
 
     def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         decoders = [self._decoders[model] for model in blocks.values() if model in self._decoders]
         return [
-            *(openapi.route(decoder) for decoder in decoders if not decoder.generation.refused),
+            *(
+                openapi.route(decoder, bool(self._sites(decoder.model)), self._has_lens(decoder.model))
+                for decoder in decoders
+                if not decoder.generation.refused
+            ),
             *openapi.triton_routes(),
         ]
 

@@ -12,6 +12,7 @@ from service.base.steps import Steps
 from service.codec.json_writer import PLACEHOLDER, write_json
 from service.generation.counters import GenerationCounters
 from service.generation.sequence import IDS, LOGPROB, PROBABILITIES, TOKEN, GrowingSequence
+from service.interventions.lens.steps import lens_fields
 from service.native.request import answered_fields
 from service.selection.answer import answered_names
 
@@ -75,6 +76,8 @@ class Generated:
                 {"id": index, "token": tokenizer.token(index) if tokenizer else None, "probability": p}
                 for index, p in zip(arrays[IDS].tolist(), arrays[PROBABILITIES].tolist(), strict=True)
             ]
+        if wanted.lens:
+            about |= lens_fields(arrays, tokenizer)
         names = [name for output in wanted.outputs for name in answered_names(output, wanted.selection)]
         lists = [arrays[name] for name in names]
         frame = b",".join([orjson.dumps(about)[:-1], *answered_fields(wanted.outputs, wanted.selection)]) + b"}"

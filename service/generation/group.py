@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.engine.task import Execute, InferenceTask
-from service.generation.decoder import DECODE, ENCODER, LOGITS, OUTPUT, Decoder
+from service.generation.decoder import CHANGED, DECODE, ENCODER, LOGITS, OUTPUT, Decoder
 from service.generation.past import Past
 from service.generation.sequence import PREFILL, Arrays, GrowingSequence
+from service.interventions.intervenable import HIDDEN
 from service.model.estimate import RunEstimate
 from service.model.graph import Graph, RunOptions
 from service.ort.failures import RUN_ERRORS
@@ -43,7 +44,7 @@ class SequenceGroup:
         lead, model = self.members[0], self.decoder.model
         new = lead.length - lead.computed if self.past is None else 1
         slots, _, end = self._layout()
-        graph = self.decoder.graph(DECODE if any(one.wanted.of_graph for one in self.members) else OUTPUT)
+        graph = self.decoder.graph(self._name(DECODE if any(one.step_outputs for one in self.members) else OUTPUT))
         size, memory = slots * lead.step_size(new, end + new), slots * lead.step_memory(new, end + new)
         estimate = RunEstimate({"batch": slots, "m": new, "n": end}, graph, size, memory)
         return InferenceTask(
@@ -67,6 +68,7 @@ class SequenceGroup:
         zeros = count * longest - sum(one.length for one in together)
         return (
             self.decoder.generation.shares_runs
+            and not any(one.is_alone for one in together)
             and count <= MAX_SHARED
             and self._are_few(zeros)
             and count * sequence.step_memory(1, longest + sequence.remaining) <= max_bytes
@@ -93,25 +95,36 @@ class SequenceGroup:
             if self.past is None:
                 self.past = self._begun(self.members[0], graph, options)
             past = self.past = self._arranged(self.past)
-            names = dict.fromkeys(name for one in self.members for name in one.graph_outputs)
+            names = dict.fromkeys(name for one in self.members for name in one.step_outputs)
             sizes = {"batch": past.slots, "m": 1, "n": past.end, "s": self.members[0].source_length}
             shapes = self.decoder.output_shapes([*names], sizes) if names else {}
             outputs = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
             logits = np.empty((past.slots, self.decoder.vocabulary), np.float32)
             self._compute(graph, past, 1, {LOGITS: logits, **outputs}, options)
+            lead = self.members[0]
+            lens, token = lead.wanted.lens, int(lead.ids[lead.length - 1])
+            layers = lens.logits(graph, outputs[HIDDEN], token, options) if lens else None
         except RUN_ERRORS as error:
             raise (self.decoder.model.provider.translate(error) or error) from None
         self.steps = {
-            one: self._step(one, slot, logits[slot], outputs) for slot, one in enumerate(self._slots) if one is not None
+            one: self._step(one, slot, logits[slot], outputs, layers)
+            for slot, one in enumerate(self._slots)
+            if one is not None
         }
         return {}
 
-    def _step(self, sequence: GrowingSequence, slot: int, logits: np.ndarray, outputs: Arrays) -> Step:
+    def _step(
+        self, sequence: GrowingSequence, slot: int, logits: np.ndarray, outputs: Arrays, layers: np.ndarray | None
+    ) -> Step:
         try:
             of_slot = {name: self._of_slot(name, outputs[name], slot, sequence) for name in sequence.graph_outputs}
-            return sequence.grow(logits, of_slot)
+            return sequence.grow(logits, of_slot, layers)
         except Exception as error:  # it is this sequence's, not its group's
             return error
+
+    def _name(self, graph: str) -> str:
+        """The name of a graph, or of that with changes."""
+        return f"{graph}{CHANGED}" if self.members[0].changes else graph
 
     def _of_slot(self, name: str, array: np.ndarray, slot: int, sequence: GrowingSequence) -> np.ndarray:
         """An output of a step with the batch of ``slot`` alone, and without the keys before the first token."""
@@ -124,13 +137,18 @@ class SequenceGroup:
         """The past of ``sequence`` with its prompt but the last token; its encoder is run."""
         sequence.begin()
         past = Past(self.decoder.past, sequence.end)
+        changes = sequence.changes
+        if changes:
+            changes.begin(graph, options)
         if self.decoder.generation.two_stacks:
-            session = self.decoder.graph(ENCODER).session
-            names = [node.name for node in session.onnx.get_outputs() if node.name.startswith("cross_")]
-            sequence.encoded = session.run(sequence.source, names, options)
-            if MASK in {node.name for node in self.decoder.graph(OUTPUT).session.onnx.get_inputs()}:
+            encoder = self.decoder.graph(self._name(ENCODER))
+            names = [name for name in encoder.outputs if name.startswith("cross_")]
+            source = {**sequence.source, **(changes.of_encoder(encoder) if changes else {})}
+            sequence.encoded = encoder.session.run(source, names, options)
+            if MASK in {node.name for node in graph.session.onnx.get_inputs()}:
                 sequence.encoded[MASK] = np.ones((1, sequence.source_length), np.int64)
-        logits, of_prompt = np.empty((1, self.decoder.vocabulary), np.float32), self.decoder.beside(graph, OUTPUT)
+        logits = np.empty((1, self.decoder.vocabulary), np.float32)
+        of_prompt = self.decoder.beside(graph, self._name(OUTPUT))
         while (new := sequence.length - 1 - sequence.computed) > 0:
             self._compute(of_prompt, past, min(new, PREFILL), {LOGITS: logits}, options)
         return past
@@ -145,7 +163,10 @@ class SequenceGroup:
                 ids[slot] = one.ids[one.computed : one.computed + new]
                 mask[slot, past.end - one.computed :] = 1
         inputs = {self.decoder.ids: ids}
-        inputs |= self.members[0].encoded if self.decoder.generation.two_stacks else {MASK: mask}
+        lead = self.members[0]
+        inputs |= lead.encoded if self.decoder.generation.two_stacks else {MASK: mask}
+        if lead.changes:
+            inputs |= lead.changes.of_step(graph, lead.computed, lead.computed + new)
         run_into(graph.session.onnx, inputs | past.read(), {**outputs, **past.written(new)}, options)
         past.end += new
         for one in self._slots:

@@ -10,6 +10,10 @@ from starlette.responses import JSONResponse, Response
 from service.generation.decoder import Decoder
 from service.generation.request import DEFAULT_NEW, MAX_STOPS
 from service.generation.sampling import MAX_SEED
+from service.interventions.lens.request import TOP_K
+from service.interventions.request import FIELD as INTERVENTIONS
+from service.interventions.request import MAX_COUNT as MAX_INTERVENTIONS
+from service.interventions.schemas import Intervention
 from service.native.openapi import Absent, Integers, LargestWeights, Numbers, model_class, problems
 from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
 from service.selection.options import OPTIONS
@@ -62,6 +66,14 @@ class GenerateFields(BaseModel, extra="forbid"):
     )
 
 
+class TokenLens(BaseModel):
+    """What each layer predicts at the place of a token, [layers + 1, lens_top_k], the likeliest first."""
+
+    indices: Integers
+    probabilities: Numbers
+    tokens: list[list[str | None]] | Absent = Field(None, description="null: an id without a token")
+
+
 class GeneratedToken(BaseModel, extra="allow"):
     """A token, and where the query that predicted it looked. The requested outputs stand beside these fields."""
 
@@ -73,6 +85,8 @@ class GeneratedToken(BaseModel, extra="allow"):
     offset: list[int] = Field(description="start and end (exclusive) in text")
     logprob: float = Field(description="logarithm of its probability before temperature and the other parameters")
     next_tokens: list[NextToken] | Absent = None
+    lens: TokenLens | Absent = Field(None, description="if lens_top_k is given")
+    ranks: list[int] | Absent = Field(None, description="[layers + 1]: of the token, 1 = likeliest; with lens_top_k")
 
 
 class Usage(BaseModel):
@@ -156,8 +170,8 @@ def triton_routes() -> list[APIRoute]:
     ]
 
 
-def route(decoder: Decoder) -> APIRoute:
-    """The documented route of a model."""
+def route(decoder: Decoder, has_interventions: bool, has_lens: bool) -> APIRoute:
+    """The documented route of a model, with the fields that it takes."""
 
     def generate(body: Any) -> None: ...
 
@@ -171,6 +185,12 @@ def route(decoder: Decoder) -> APIRoute:
         fields.append((Integers | None, Field(None, alias="decoder_input_ids", description="[m]: the same as ids")))
     if "input_features" in model.inputs:
         fields.append((Any, Field(None, alias="input_features", description="see the operation without text")))
+    if has_interventions:
+        fields.append((list[Intervention] | None, Field(None, alias=INTERVENTIONS, max_length=MAX_INTERVENTIONS,
+            description="changes of activations, of the prompt and of new tokens")))  # fmt: skip
+    if has_lens:
+        fields.append((Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Field(None, alias=TOP_K,
+            description="number of tokens that each layer predicts to answer of each token")))  # fmt: skip
     choices = create_model("GenerateChoices", __base__=GenerateFields)
     body = model_class(f"{model.name}_generate_request", choices, fields)
     generate.__annotations__["body"] = Annotated[body, Body()]

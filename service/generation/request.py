@@ -14,6 +14,10 @@ from service.codec.long_tensor import LongTensor
 from service.generation.decoder import Decoder
 from service.generation.sampling import NUMBERS, Number, Sampling, read_sampling
 from service.generation.sequence import LOGPROBS, Wanted
+from service.interventions.lens.request import TOP_K, read_top_k
+from service.interventions.request import FIELD as INTERVENTIONS
+from service.interventions.request import Intervention
+from service.interventions.source import InterventionSource
 from service.model.model import Model
 from service.selection.derived import derived_outputs
 from service.selection.options import OPTIONS, read_selection
@@ -28,9 +32,10 @@ DEFAULT_NEW = 20
 MAX_STOPS, MAX_STOP_CHARACTERS = 16, 256
 ID = "id"  # of a request to V2
 FLAGS = ("ignore_eos", "stream")
+CHANGES = (INTERVENTIONS, TOP_K)
 FIELDS = (
     *TEXTS, "input_ids", DECODER_TEXT, DECODER_IDS, MAX_NEW, *NUMBERS, "stop", *FLAGS, "outputs", "next_tokens",
-    *OPTIONS,
+    *CHANGES, *OPTIONS,
 )  # fmt: skip
 IDS = TensorSpec("input_ids", np.dtype(np.int64), ("batch", "n"))
 
@@ -48,6 +53,8 @@ class GenerateFields:
     ignore_eos: bool
     stream: bool
     wanted: Wanted = field(default_factory=Wanted)
+    interventions: Sequence[Intervention] = ()
+    lens_top_k: int = 0
     id: str | None = None  # that the answer repeats
 
 
@@ -56,6 +63,7 @@ def read(
     parts: Sequence[LongText | LongList],
     decoder: Decoder,
     max_text_bytes: int,
+    source: InterventionSource,
     fields_of: Callable[[JsonObject, JsonReader, Sequence[str]], dict[str, Any]],
 ) -> GenerateFields:
     """The fields of the JSON ``content``, of which ``parts`` were cut out. ``fields_of`` finds those that are known.
@@ -102,6 +110,10 @@ def read(
         _stops(given, reader),
         **flags,
         wanted=wanted,
+        interventions=source.read_for_steps(reader.part(given[INTERVENTIONS]), model, reader)
+        if INTERVENTIONS in given
+        else (),
+        lens_top_k=read_top_k(given[TOP_K], model) if TOP_K in given else 0,
         id=given.get(ID),
     )
 

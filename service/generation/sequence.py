@@ -11,6 +11,9 @@ from service.generation.decoder import ITEM_BYTES, Decoder
 from service.generation.past import Past
 from service.generation.sampling import Sampler
 from service.http.response import TEXT_BYTES
+from service.interventions.intervenable import HIDDEN
+from service.interventions.lens.steps import StepLens
+from service.interventions.steps import SequenceChanges
 from service.selection.answer import Answer, graph_outputs, needs_answer, plan_answer
 from service.selection.options import NO_SELECTION, Selection
 from service.selection.reductions import largest
@@ -27,11 +30,12 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is answered of each token: outputs of its step, options of the weights, and how many alternatives."""
+    """What is answered of each token: outputs of its step, options of the weights, how many alternatives, a lens."""
 
     outputs: Sequence[str] = ()
     selection: Selection = NO_SELECTION
     alternatives: int = 0
+    lens: StepLens | None = None
 
     @property
     def of_graph(self) -> list[str]:
@@ -43,16 +47,24 @@ class GrowingSequence:
 
     ``source`` are the encoder's inputs of a model with two stacks. ``past`` has its keys and values before it shares
     runs with other sequences: of ``computed`` tokens, all but the last one. Before ``begin`` it takes no memory.
+    ``changes`` are those of its activations.
     """
 
     def __init__(
-        self, decoder: Decoder, prompt: np.ndarray, most: int, source: Arrays, sampler: Sampler, wanted: Wanted
+        self,
+        decoder: Decoder,
+        prompt: np.ndarray,
+        most: int,
+        source: Arrays,
+        sampler: Sampler,
+        wanted: Wanted,
+        changes: SequenceChanges | None = None,
     ) -> None:
         self.decoder = decoder
         self.model = decoder.model
         self.prompt, self.length, self.most = len(prompt), len(prompt), most
         self.ids = prompt  # and zeros up to the most, from the first run on
-        self.source, self.wanted = source, wanted
+        self.source, self.wanted, self.changes = source, wanted, changes
         self.past: Past | None = None
         self.computed = 0
         self.encoded: Arrays = {}  # inputs of each step that the encoder has computed, and its mask
@@ -69,6 +81,11 @@ class GrowingSequence:
         return self.prompt + self.most
 
     @property
+    def is_alone(self) -> bool:
+        """Whether it shares no runs with other sequences."""
+        return self.changes is not None or self.wanted.lens is not None
+
+    @property
     def remaining(self) -> int:
         """The most tokens that are still to be computed: the last one never is."""
         return self.end - 1 - self.computed
@@ -76,7 +93,8 @@ class GrowingSequence:
     @property
     def memory(self) -> int:
         """Bytes of its keys and values at its end, and of those of the encoder."""
-        return self.decoder.position_bytes * (1 + self.end + self.source_length)
+        kept = self.changes.kept_bytes if self.changes else 0
+        return self.decoder.position_bytes * (1 + self.end + self.source_length) + kept
 
     def step_size(self, new: int, length: int) -> int:
         """Multiply-adds of a run of ``new`` tokens that ends with ``length``, about; the first has the encoder's."""
@@ -91,7 +109,9 @@ class GrowingSequence:
                 (self.decoder.heads("encoder_weights"), source, source),
             )
         )
-        return scores * dim_size(spec.depth, {}) + (new + source) * spec.learned
+        before = self.changes.needs.size if self.changes and not self.computed else 0
+        lens = self.wanted.lens.size if self.wanted.lens else 0
+        return scores * dim_size(spec.depth, {}) + (new + source) * spec.learned + before + lens
 
     def step_memory(self, new: int, length: int) -> int:
         """Bytes of a run of ``new`` tokens that ends with ``length``, about: scores, weights, logits.
@@ -105,7 +125,11 @@ class GrowingSequence:
         if not self.computed:
             layers, heads = self.decoder.heads("encoder_weights")
             numbers += (SCORE_COPIES + layers) * heads * self.source_length**2
-        return ITEM_BYTES * numbers
+        memory = ITEM_BYTES * numbers + (self.wanted.lens.memory if self.wanted.lens else 0)
+        if self.changes:
+            memory += self.changes.memory(min(new, PREFILL), length)
+            memory += 0 if self.computed else self.changes.needs.memory + self.changes.needs.kept_bytes
+        return memory
 
     @property
     def answer_bytes(self) -> int:
@@ -118,7 +142,9 @@ class GrowingSequence:
         count = self.decoder.vocabulary if LOGPROBS in self.wanted.outputs else 0
         if self.wanted.of_graph:
             count += sum(output.count for output in self._plan(sizes).outputs)
-        return count * (ITEM_BYTES + TEXT_BYTES) + (1 + self.wanted.alternatives) * TOKEN_BYTES
+        lens = self.wanted.lens
+        tokens = 1 + self.wanted.alternatives + (lens.layers * (1 + lens.count) if lens else 0)
+        return count * (ITEM_BYTES + TEXT_BYTES) + tokens * TOKEN_BYTES
 
     @property
     def source_length(self) -> int:
@@ -133,8 +159,15 @@ class GrowingSequence:
         """The outputs of the graph that its answers are made of."""
         return graph_outputs(self.wanted.of_graph, self.decoder.signature) if self.wanted.of_graph else []
 
-    def grow(self, logits: np.ndarray, outputs: Arrays) -> dict[str, np.ndarray]:
+    @property
+    def step_outputs(self) -> list[str]:
+        """The outputs of the graph that its steps need."""
+        return [*dict.fromkeys([*self.graph_outputs, *([HIDDEN] if self.wanted.lens else [])])]
+
+    def grow(self, logits: np.ndarray, outputs: Arrays, layers: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Choose the next token from ``logits`` [vocabulary]; ``outputs`` of its step have a batch of one row.
+
+        ``layers`` are the logits of the lens.
 
         The arrays TOKEN, LOGPROB, IDS and PROBABILITIES of alternatives, and the outputs asked for.
 
@@ -154,6 +187,8 @@ class GrowingSequence:
         if self.wanted.alternatives:
             ids, _ = largest(logits[None], self.wanted.alternatives)
             arrays |= {IDS: ids[0], PROBABILITIES: np.exp(scores[ids[0]])}
+        if self.wanted.lens is not None and layers is not None:
+            arrays |= self.wanted.lens.read(np.concatenate([layers, logits[None]]), token)
         if LOGPROBS in self.wanted.outputs:
             arrays[LOGPROBS] = scores.astype(np.float32)
         return arrays | self._answered(outputs, sizes)

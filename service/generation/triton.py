@@ -16,7 +16,7 @@ from service.codec.json_slices import LongList, LongText
 from service.generation.decoder import Decoder
 from service.generation.endpoint import GenerateEndpoint, GenerateRequest, Token, usage
 from service.generation.generated import Generated
-from service.generation.request import ID, MAX_NEW, GenerateFields, read
+from service.generation.request import CHANGES, ID, MAX_NEW, GenerateFields, read
 from service.http.response import Pieces
 from service.model.model import Model
 from service.native.request import collect
@@ -25,7 +25,7 @@ GENERATE, STREAM = "generate", "generate_stream"
 TEXT, PARAMETERS = "text_input", "parameters"
 ALIASES = {"max_tokens": MAX_NEW, "stop_words": "stop", "random_seed": "seed"}
 NAMES = {"text": TEXT}  # of fields in errors
-HIDDEN = ("text", "text_pair", "input_ids", "stream")  # fields of /v1/generate that this API does not have
+HIDDEN = ("text", "text_pair", "input_ids", "stream", *CHANGES)  # fields of /v1/generate that this API does not have
 NEUTRAL = {"beam_width": 1, "bad_words": [], "exclude_input_in_output": True}  # accepted with no other value
 EMPTY = ("", None)  # members of lists of words that clients send for none
 
@@ -43,7 +43,7 @@ class TritonEndpoint(GenerateEndpoint):
         def fields_of(json: JsonObject, reader: JsonReader, known: Sequence[str]) -> dict[str, Any]:
             return _fields(json, reader, known, path.endswith(STREAM))
 
-        return read(content, parts, decoder, self.pipeline.settings.max_text_bytes, fields_of)
+        return read(content, parts, decoder, self.pipeline.settings.max_text_bytes, self.source, fields_of)
 
     def named(self, error: HeedError) -> HeedError:
         if error.field not in NAMES:

@@ -34,6 +34,11 @@ class Place:
         """The shape of what is changed."""
         return tuple(size if pick is None else len(pick) for size, pick in zip(self.shape, self.picks, strict=True))
 
+    @property
+    def has_value(self) -> bool:
+        """Whether something is added there, or replaces it."""
+        return self.intervention.replaces or self.intervention.add is not None
+
     def meets(self, other: "Place", axes: int | None = None) -> bool:
         """Whether both change the same number, or one with the same indices on the first ``axes``."""
         pairs = [*zip(self._bits, other._bits, strict=True)]
@@ -109,7 +114,7 @@ class Change:
         self, site: str, values: Mapping[Intervention, np.ndarray], kinds: Collection[str]
     ) -> dict[str, np.ndarray]:
         """The graph's inputs by kind, of which the site has ``kinds``; ``values`` are what is added or replaces."""
-        size = self._size([value.shape for value in values.values()])
+        size = self.size([value.shape for value in values.values()])
         arrays = {KEEP: np.ones(size, np.float32), ADD: np.zeros(size, np.float32)}
         if DIRECTION in kinds:
             arrays[DIRECTION] = np.zeros(size, np.float32)
@@ -132,7 +137,7 @@ class Change:
                     arrays[RENORMALIZE][self._index(place, arrays[RENORMALIZE].shape)] = 1
         return {f"{site}_{kind}": array for kind, array in arrays.items()}
 
-    def _size(self, values: Collection[Shape]) -> Shape:
+    def size(self, values: Collection[Shape]) -> Shape:
         """The shape of the arrays: 1 along an axis of which nothing is selected, and along which no value varies."""
         whole = [place.picks for place in self.places]
         return tuple(

@@ -18,6 +18,13 @@ class Head(BaseModel, frozen=True):
     is_positionwise: bool  # each position is computed from its own hidden state
 
 
+class OfSteps(BaseModel, frozen=True):
+    """The sites of the graphs by which a version generates, and why it does not have the others there."""
+
+    sites: tuple[str, ...] = ()
+    left_out: dict[str, str] = {}
+
+
 class Sites(BaseModel, frozen=True):
     """The shape of each site: [layers, batch, heads, queries, keys] of weights, [layers, batch, heads, positions,
     width] of the outputs of heads, [layers, batch, positions, width] of the others."""
@@ -26,6 +33,12 @@ class Sites(BaseModel, frozen=True):
     sites: dict[str, tuple[int | str, ...]] = {}
     head: Head | None = None
     has_layers: bool = False  # there is a graph of each layer, from its hidden states to those of the next one
+    generation: OfSteps = OfSteps()
+
+    @property
+    def of_steps(self) -> "Sites":
+        """The sites that generation has."""
+        return self.model_copy(update={"sites": {name: self.sites[name] for name in self.generation.sites}})
 
     def shape(self, site: str, sizes: Sizes) -> tuple[int, ...]:
         """The shape of ``site`` in a run of these sizes."""

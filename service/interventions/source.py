@@ -46,6 +46,19 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             raise Invalid("not accepted in V2: POST /v1/attention or /v1/text takes interventions", FIELD)
         return read_interventions(element, reader, model, self.version(model).sites, self._max_text_bytes)
 
+    def read_for_steps(self, element: Any, model: Model, reader: JsonReader) -> Sequence[Intervention]:
+        """The interventions in the JSON ``element`` of a request to generate.
+
+        Raises:
+            Malformed, Invalid, TooLarge: as ``read_interventions``; or generation takes none.
+        """
+        sites = self.version(model).sites.of_steps
+        if not sites.sites:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in sites.generation.left_out.items())
+            reason = reasons or "it was exported without the graphs for it; export it again"
+            raise Invalid(f"model '{model.name}' takes no interventions in generation: {reason}", FIELD)
+        return read_interventions(element, reader, model, sites, self._max_text_bytes)
+
     def open(self, reference: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[SourceInputs]:
         yield from self.open_graphs(self.versions[model], (WHOLE, OUTPUT))
         return Intervened((yield from self.values(reference, model, context)))

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,14 @@ class Runs:
     def activation(self, run: OtherRun | None, site: str, layers: int) -> np.ndarray:
         """What ``run`` has at ``site`` in all ``layers``."""
         return self.found[run][RETURNED.get(site, site)][:layers]
+
+
+class Needs(NamedTuple):
+    """Those of several runs, one after the other: multiply-adds, memory meanwhile, and of what is kept of them."""
+
+    size: int
+    memory: int
+    kept_bytes: int
 
 
 @dataclass(frozen=True)
@@ -70,16 +79,25 @@ class Values:
         Raises:
             TooMuchMemory: more than ``max_bytes``.
         """
-        model, sizes = self.model, self.model.bind(own)
-        last = self.estimate_own(graph, own, outputs, max_bytes, sizes)
-        before = [(self.inputs[run], self.sizes[run]) for run in self.inputs]
+        last = self.estimate_own(graph, own, outputs, max_bytes, self.model.bind(own))
+        before = self.needs(own, max_bytes, has_own)
+        memory = last.memory + before.memory + before.kept_bytes
+        return replace(last, graph=graph, size=last.size + before.size, memory=memory)
+
+    def needs(self, own: Arrays, max_bytes: int, has_own: bool = False) -> Needs:
+        """Those of ``runs``.
+
+        Raises:
+            TooMuchMemory: one needs more than ``max_bytes``.
+        """
+        runs = [(self.inputs[run], self.sizes[run]) for run in self.inputs]
         if self.has_mean or has_own:
-            before.append(({**own}, sizes))
-        whole = self._known(self.graphs.graph(WHOLE)) if before else None
-        others = [model.estimate(inputs, [], its, max_bytes, whole) for inputs, its in before]
-        kept = sum(ITEM_BYTES * prod(self.sites.shape(site, its)) for _, its in before for site in self.sites.sites)
-        memory = last.memory + max((one.memory for one in others), default=0) + kept
-        return replace(last, graph=graph, size=last.size + sum(one.size for one in others), memory=memory)
+            runs.append(({**own}, self.model.bind(own)))
+        whole = self._known(self.graphs.graph(WHOLE)) if runs else None
+        estimates = [self.model.estimate(inputs, [], its, max_bytes, whole) for inputs, its in runs]
+        kept = sum(ITEM_BYTES * prod(self.sites.shape(site, its)) for _, its in runs for site in self.sites.sites)
+        memory = max((one.memory for one in estimates), default=0)
+        return Needs(sum(one.size for one in estimates), memory, kept)
 
     def estimate_own(
         self, graph: Graph, own: Arrays, outputs: Collection[str], max_bytes: int, sizes: Sizes
@@ -119,15 +137,19 @@ class Values:
         options: RunOptions | None,
         outputs: Collection[str] = (),
         of_own: Collection[str] = (),
+        others: Runs | None = None,
     ) -> Runs:
         """What other runs have, with ``outputs``, and what the ``own`` one has without changes, with ``of_own``.
+
+        With ``others`` the other runs are not run again.
 
         Raises:
             Invalid: an activation is not finite.
             OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
         """
-        found: dict[OtherRun | None, dict[str, np.ndarray]] = {
-            run: self._run(graph, run, inputs, options, outputs) for run, inputs in self.inputs.items()
+        found: dict[OtherRun | None, Mapping[str, np.ndarray]] = {
+            run: others.found[run] if others else self._run(graph, run, inputs, options, outputs)
+            for run, inputs in self.inputs.items()
         }
         if self.has_mean or of_own:
             found[None] = self._run(graph, None, own, options, of_own)
@@ -161,6 +183,16 @@ class Values:
             vector = vector / length
         with np.errstate(over="ignore"):  # an output that is not finite is refused
             return np.asarray(vector * one.add.scale, np.float32)
+
+    def value_shape(self, place: Place) -> tuple[int, ...] | None:
+        """The shape of ``value``."""
+        one, along = place.intervention, along_of(place.intervention.at)
+        for name in ("add", "replace"):
+            if f"{one.field}.{name}" in self.numbers:
+                return np.expand_dims(_full(self.numbers[f"{one.field}.{name}"], place), BATCH).shape
+        if not place.has_value:
+            return None
+        return tuple(1 if axis == along and one.source is None else size for axis, size in enumerate(place.selected))
 
     def _known(self, graph: Graph) -> Graph:
         """``graph`` with the outputs that the model has, for its estimate."""

@@ -94,6 +94,7 @@ class GenerateDescription(BaseModel):
     two_stacks: bool = Field(description="an encoder and a decoder")
     shares_runs: bool = Field(description="sequences of different lengths share runs")
     quantized: QuantizedDescription | None = Field(description="null: its weights are those of the model")
+    interventions: list[str] = Field(description="the sites of interventions in generation; empty: it takes none")
 
 
 class BlockDescription(BlockLine):

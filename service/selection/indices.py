@@ -46,6 +46,28 @@ class Indices:
             return slice(run.start, run.stop if run.stop >= 0 else None, step)
         return np.asarray(places, np.intp)
 
+    def counted_from(self, field: str, end: int) -> "Indices":
+        """The same places of an axis that is longer than ``end``, from which negative indices are counted.
+
+        A range without an end goes on to that of the axis.
+
+        Raises:
+            Invalid: a negative index before the first place.
+        """
+
+        def place(index: int) -> int:
+            if index < -end:
+                raise Invalid(f"expected {-end} or more, got {index}", field)
+            return index if index >= 0 else index + end
+
+        def bound(value: int | None) -> int | None:
+            return value if value is None or value >= 0 else max(0, value + end)
+
+        items = (
+            place(item) if isinstance(item, int) else (bound(item[0]), bound(item[1]), item[2]) for item in self.items
+        )
+        return Indices(tuple(items))
+
     def _range(self, field: str, item: int | Slice, size: int) -> range:
         if not isinstance(item, int):
             return range(*slice(*item).indices(size))

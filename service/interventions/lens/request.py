@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from service.base.errors import Invalid
 from service.codec.json_reader import describe
@@ -11,7 +12,7 @@ from service.interventions.request import Intervention, InterventionReader, Othe
 from service.interventions.sites import Sites
 from service.model.model import Model
 from service.selection.indices import Indices
-from service.tokens.next_tokens import MAX_COUNT
+from service.tokens.next_tokens import MAX_COUNT, vocabulary_size
 
 TOP_K, DEFAULT_TOP_K = "lens_top_k", 5
 SELECTING = ("layers", "positions")
@@ -27,6 +28,19 @@ class LensFields:
     selected: dict[str, Indices]
 
 
+def read_top_k(value: Any, model: Model) -> int:
+    """The number of tokens at each place.
+
+    Raises:
+        Invalid: no number from 1 to MAX_COUNT, or more than the vocabulary has.
+    """
+    if type(value) is not int or not 0 < value <= MAX_COUNT:
+        raise Invalid(f"expected a whole number from 1 to {MAX_COUNT}, got {describe(value)}", TOP_K)
+    if value > (vocabulary := vocabulary_size(model)):
+        raise Invalid(f"expected at most {vocabulary}, the size of the vocabulary, got {value}", TOP_K)
+    return value
+
+
 def read_lens(
     content: bytes, parts: Sequence[LongText | LongList], model: Model, sites: Sites, max_text_bytes: int
 ) -> LensFields:
@@ -39,9 +53,7 @@ def read_lens(
     """
     others = (TOP_K, *SELECTING, request.FIELD)
     reading, given = InterventionReader.opened(content, parts, model, sites, max_text_bytes, others)
-    count = given.get(TOP_K, DEFAULT_TOP_K)
-    if type(count) is not int or not 0 < count <= MAX_COUNT:
-        raise Invalid(f"expected a whole number from 1 to {MAX_COUNT}, got {describe(count)}", TOP_K)
+    count = read_top_k(given.get(TOP_K, DEFAULT_TOP_K), model)
     interventions: Sequence[Intervention] = ()
     if request.FIELD in given:
         interventions = read_interventions(given[request.FIELD], reading.reader, model, sites, max_text_bytes)

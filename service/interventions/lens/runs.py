@@ -45,8 +45,6 @@ class Lens:
         self.layers = _chosen("layers", selected, layers + 1)
         self.positions = _chosen("positions", selected, length)
         self._vocabulary = vocabulary_size(self.model)
-        if count > self._vocabulary:
-            raise Invalid(f"expected at most {self._vocabulary}, the size of the vocabulary, got {count}", "lens_top_k")
         shape = len(self.layers), len(self.positions)
         self.indices = np.zeros((*shape, count), np.int64)
         self.probabilities = np.zeros((*shape, count))
@@ -115,17 +113,10 @@ class Lens:
 
     def _read(self, logits: np.ndarray, places: Sequence[int]) -> None:
         """Keep the likeliest tokens of ``logits`` [layers, positions, vocabulary], and the ranks of the next ones."""
-        if not is_finite(logits):
-            raise Invalid("a logit is not finite: the inputs overflow float32", ANSWER)
         for place, scores in zip(places, logits, strict=True):
-            indices, values = largest(scores, self.indices.shape[-1])
-            most = scores.max(-1, keepdims=True)
-            total = np.exp(scores - most).sum(-1, keepdims=True, dtype=np.float64)
-            self.indices[place] = indices
-            self.probabilities[place] = np.exp(values.astype(np.float64) - most) / total
+            self.indices[place], self.probabilities[place] = likeliest(scores, self.indices.shape[-1])
             known = np.flatnonzero(self._targets >= 0)
-            of_target = scores[known, self._targets[known]][:, None]
-            self.ranks[place, known] = 1 + (scores[known] > of_target).sum(-1)
+            self.ranks[place, known] = ranks_of(self._targets[known], scores[known])
 
     def _target_tokens(self, length: int) -> np.ndarray:
         """The token that each position predicts: the next one, or of masked models its own; -1 where there is none."""
@@ -155,6 +146,26 @@ class Lens:
     @property
     def _positions_of_run(self) -> int:
         return len(self.positions) if self._is_positionwise else self._length
+
+
+def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``count`` likeliest tokens of ``logits`` [rows, vocabulary], and their probabilities.
+
+    Raises:
+        Invalid: a logit is not finite.
+    """
+    if not is_finite(logits):
+        raise Invalid("a logit is not finite: the inputs overflow float32", ANSWER)
+    indices, values = largest(logits, count)
+    most = logits.max(-1, keepdims=True)
+    total = np.exp(logits - most).sum(-1, keepdims=True, dtype=np.float64)
+    return indices, np.exp(values.astype(np.float64) - most) / total
+
+
+def ranks_of(tokens: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """The ranks of ``tokens`` [rows], 1 for the likeliest."""
+    ranks: np.ndarray = 1 + (logits > np.take_along_axis(logits, tokens[:, None], -1)).sum(-1)
+    return ranks
 
 
 def _chosen(axis: str, selected: Mapping[str, Indices], size: int) -> np.ndarray:

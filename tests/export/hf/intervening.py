@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ SLACK = 4  # the largest error of a few numbers is random
 KINDS = ("weights", "head_output", "hidden", "attention_output", "mlp_output")
 LAYER = 1
 POSITIONS, HEAD, KEYS = [1, 3], 1, [0, 2]
+PROMPT, NEW_TOKENS = 4, 4  # of a text that grows
 POSITION = 3  # of the output of which a sweep has a number
 Change = Callable[[Tensor], Tensor]
 
@@ -98,6 +100,53 @@ def check_interventions(
                 assert error <= limit, (prefix + kind, fields)
 
 
+def check_changed_generation(
+    client: httpx.Client,
+    model: transformers.PreTrainedModel,
+    family: str,
+    inputs: dict[str, np.ndarray],
+    name: str = "mine",
+) -> None:
+    """Check every kind of change at each site while the server's model ``name`` generates.
+
+    Its tokens are those that transformers chooses greedily in float64 with hooks, from the whole text at each step. The
+    logarithms of all probabilities are within ERROR, or within SLACK times the error of transformers in float32.
+    """
+    ids = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
+    inputs = {**inputs, ids: inputs[ids][:, :PROMPT]}
+    plain, exact = model, deepcopy(model).double()
+    described = client.get(f"/v1/attention/{name}").json()
+    sites = described["interventions"]
+    assert {*described["generate"]["interventions"]} == {*sites}
+    for prefix, stack in STACKS[family].items():
+        for kind in KINDS:
+            if (shape := sites.get(prefix + kind)) is None:
+                continue
+            heads = int(shape[2]) if kind in ("weights", "head_output") else 0
+            width = 0 if kind == "weights" else int(shape[-1])
+            run = partial(_Reference, stack=stack, kind=kind, heads=heads)
+            of_encoder = prefix == "encoder_"
+            with torch.no_grad(), in_float64():
+                results = [*_generations(run(exact), inputs, ids, width, of_encoder)]
+            for place, (tokens, expected, fields) in enumerate(results):
+                answer = client.post(
+                    f"/v1/generate/{name}",
+                    json={
+                        **{field: array[0].tolist() for field, array in inputs.items()},
+                        "max_new_tokens": NEW_TOKENS, "ignore_eos": True, "outputs": ["logprobs"],
+                        "interventions": [{"at": prefix + kind, "layers": LAYER, **fields}],
+                    },
+                )  # fmt: skip
+                assert answer.status_code == 200, answer.text
+                generated = answer.json()["generated"]
+                assert [token["id"] for token in generated] == tokens, (prefix + kind, fields)
+                error = np.abs(np.array([token["logprobs"] for token in generated]) - expected).max()
+                if error > ERROR * max(1, np.abs(expected).max()):
+                    with torch.no_grad():
+                        near = [*_generations(run(plain), inputs, ids, width, of_encoder)][place][1]
+                    assert error <= SLACK * np.abs(near - expected).max(), (prefix + kind, fields)
+
+
 def check_sweeps(client: httpx.Client, inputs: dict[str, np.ndarray]) -> None:
     """Check that a sweep over each site of the server's model ``mine`` has the numbers of runs with one intervention,
     which ``check_interventions`` compares with transformers."""
@@ -125,6 +174,74 @@ def check_sweeps(client: httpx.Client, inputs: dict[str, np.ndarray]) -> None:
             changed = vector({**change, **chosen})
             distance = 1 - changed @ plain / np.linalg.norm(changed) / np.linalg.norm(plain)
             assert abs(values[cell] - distance) <= ERROR, (site, chosen)
+
+
+def _generations(
+    run: "_Reference", inputs: dict[str, np.ndarray], ids: str, width: int, of_encoder: bool
+) -> Iterator[tuple[list[int], np.ndarray, dict[str, Any]]]:
+    """The tokens and the logarithms of all probabilities of changed runs, and the fields that say the same."""
+    own = {name: array[:1] for name, array in inputs.items()}
+    other = {name: array[1:] for name, array in inputs.items()}
+    for change, fields in _changes_of_text(run, own, other, run.kind, width, of_encoder):
+        grown, logprobs = dict(own), []
+        for _ in range(NEW_TOKENS):
+            logits = torch.from_numpy(run(grown, change)[0, -1]).double()
+            logprobs.append(logits.log_softmax(-1).numpy())
+            grown[ids] = np.append(grown[ids], [[int(logits.argmax())]], axis=1)
+        yield grown[ids][0, PROMPT:].tolist(), np.array(logprobs), fields
+
+
+def _changes_of_text(
+    run: "_Reference", inputs: dict[str, np.ndarray], other: dict[str, np.ndarray], kind: str, width: int,
+    of_encoder: bool,
+) -> Iterator[tuple[Change, dict[str, Any]]]:  # fmt: skip
+    """Changes of a text that grows, of which positions from PROMPT on are new, and the fields that say the same."""
+    if kind == "weights":
+        start = next(iter(inputs.values())).shape[1] - 1 if of_encoder else PROMPT - 1
+
+        def removed(x: Tensor) -> Tensor:
+            return _put(x, (slice(None), HEAD, slice(start, None), KEYS), torch.zeros(()))
+
+        fields: dict[str, Any] = {"heads": HEAD, "queries": "-1:", "keys": KEYS}
+        yield removed, {**fields, "scale": 0}
+        rows = (slice(None), HEAD, slice(start, None))
+        yield (
+            lambda x: _put(x, rows, removed(x)[rows] / removed(x)[rows].sum(-1, True)),
+            {**fields, "scale": 0, "renormalize": True},
+        )
+        return
+    heads = (slice(None), HEAD) if kind == "head_output" else (slice(None),)
+    own_fields = {"heads": HEAD} if kind == "head_output" else {}
+    vector = np.round(np.random.default_rng(0).normal(0, 1, width), 3)
+    given = torch.from_numpy(vector)
+    mean, theirs = run.activation(inputs).mean(-2, keepdim=True)[heads], run.activation(other)[heads]
+    sent = {name: array.tolist() for name, array in other.items()}
+    places = POSITIONS if of_encoder else [POSITIONS[0], PROMPT + 1]
+
+    def at(x: Tensor, positions: Any) -> Any:
+        kept = [one for one in positions if one < x.shape[-2]] if isinstance(positions, list) else positions
+        return (*heads, kept)
+
+    def changed(positions: Any, change: Change) -> Change:
+        return lambda x: _put(x, at(x, positions), change(x[at(x, positions)]))
+
+    every = slice(None)
+    last = slice(next(iter(inputs.values())).shape[1] - 1 if of_encoder else PROMPT - 1, None)
+    yield changed(places, lambda x: 0.5 * x), {**own_fields, "positions": places, "scale": 0.5}
+    yield changed(every, lambda x: x + given), {**own_fields, "add": vector.tolist()}
+    yield changed(last, lambda x: given.expand_as(x)), {**own_fields, "positions": "-1:", "replace": vector.tolist()}
+    yield changed(every, lambda x: mean.expand_as(x)), {**own_fields, "replace": "mean"}
+    yield (
+        lambda x: _put(x, at(x, POSITIONS), theirs[..., POSITIONS, :]),
+        {**own_fields, "positions": POSITIONS, "from": sent},
+    )
+    yield changed(every, lambda x: x + 2 * theirs[..., -1:, :]), {**own_fields, "add": {**sent, "scale": 2}}
+    if kind != "head_output":
+        unit = given / given.norm()
+        yield (
+            changed(last, lambda x: x + 0.7 * x.norm(dim=-1, keepdim=True) * unit),
+            {"positions": "-1:", "add": vector.tolist(), "norm_match": True, "scale": 0.7},
+        )
 
 
 def _results(

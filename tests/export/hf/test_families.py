@@ -14,7 +14,7 @@ import transformers
 from export.__main__ import main
 from export.hf.verification.float64 import in_float64
 from tests.export.hf.generating import check_generation, metadata_entry
-from tests.export.hf.intervening import STACKS, check_interventions, check_sweeps
+from tests.export.hf.intervening import STACKS, check_changed_generation, check_interventions, check_sweeps
 from tests.support.families import FAMILIES, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer
@@ -63,7 +63,10 @@ SITES = {"weights", "head_output", "hidden", "attention_output", "mlp_output"}
 OF_TWO_STACKS = {
     *SITES, *(f"encoder_{site}" for site in SITES), "cross_weights", "cross_head_output", "cross_attention_output"
 }  # fmt: skip
-OF_FEATURES = {"decode", "decode_output", "encoder", "interventions", "interventions_output", "head"}
+OF_STEPS = {"decode", "decode_output", "encoder"}
+OF_FEATURES = {
+    *OF_STEPS, *(f"{graph}_interventions" for graph in OF_STEPS), "interventions", "interventions_output", "head"
+}  # fmt: skip
 WITHOUT_SITE = {  # weights of batch and heads in one axis; an MLP of positions and batch in one
     **dict.fromkeys(("bloom", "deberta v2", "deberta v2, relative"), "head_output"), "opt": "mlp_output"
 }  # fmt: skip
@@ -243,6 +246,8 @@ def test_answers_are_those_of_transformers(name, once):
     interventions = metadata_entry(version, "interventions")
     sites = OF_TWO_STACKS if (version / "encoder.onnx").exists() else SITES
     assert (interventions["left_out"], {*interventions["sites"]}) == ({}, sites - {WITHOUT_SITE.get(name)})
+    of_steps = {"sites": [*interventions["sites"]], "left_out": {}}
+    assert interventions.get("generation") == (of_steps if predicts else None)
     assert ("head" in interventions, interventions["has_layers"]) == (True, sites == SITES)
     with serving(folder / "models") as client:
         block = client.get("/v1/attention/mine").json()
@@ -252,6 +257,8 @@ def test_answers_are_those_of_transformers(name, once):
             check_interventions(client, loaded(folder / "model"), name, drawn(block, padding=False, seed=0))
         check_sweeps(client, drawn(block, padding=False, seed=0))
         if predicts:
+            if name in STACKS:
+                check_changed_generation(client, loaded(folder / "model"), name, drawn(block, padding=False, seed=0))
             check_generation(client, loaded(folder / "model"), name)
         shapes = {spec["name"]: spec["shape"] for spec in block["inputs"]}
         masks = BART if "decoder_input_ids" in shapes else {"head_mask"}

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import onnx
 import pytest
+import transformers
 
 from export.hf.description import block_of
 from export.hf.generation.graphs import Generation
@@ -14,6 +16,8 @@ from export.hf.interventions.parts import Cuts
 from export.hf.pretrained import ModelRefused, load
 from export.verification.sessions import input_names, run_outputs, session
 from tests.export.hf.generating import metadata_entry
+from tests.export.hf.intervening import check_changed_generation
+from tests.support.in_process import serving_in_process
 
 SITES = ["weights", "head_output", "hidden", "attention_output", "mlp_output"]
 IDS = {"input_ids": np.array([[5, 9, 31, 7], [8, 8, 40, 6]])}
@@ -144,6 +148,16 @@ def test_steps_without_interventions_compute_the_same(version):
     expected = run_outputs(plain, names, inputs)
     for name, array in run_outputs(changing, names, inputs).items():
         np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-5)
+
+
+def test_generation_with_interventions_is_that_of_transformers(generating):
+    model = transformers.GPT2LMHeadModel.from_pretrained(generating / "gpt", attn_implementation="eager").eval()
+    ids = np.random.default_rng(0).integers(5, 60, (2, 9))
+    with (
+        serving_in_process(generating / "models") as service,
+        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,
+    ):
+        check_changed_generation(client, model, "gpt 2", {"input_ids": ids}, "gpt")
 
 
 def test_a_model_without_a_site_is_refused(made, monkeypatch):

@@ -25,6 +25,7 @@ from tests.support.in_process import serving_in_process
 from tests.support.waiting import until
 
 PROMPT = [5, 9, 14, 30]
+SITES = ["weights", "head_output", "hidden", "attention_output", "mlp_output"]
 GENERATE = "/v1/generate/gpt"
 ERROR = 3e-6
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -71,7 +72,12 @@ def events(client, **body):
 
 def test_the_description_says_how_a_model_generates(client):
     description = client.get("/v1/attention/gpt").json()
-    assert description["generate"] == {"two_stacks": False, "shares_runs": True, "quantized": None}
+    assert description["generate"] == {
+        "two_stacks": False,
+        "shares_runs": True,
+        "quantized": None,
+        "interventions": SITES,
+    }
     assert description["generate_refused"] is None
 
 

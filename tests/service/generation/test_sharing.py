@@ -156,7 +156,7 @@ def test_a_sequence_with_an_error_leaves_the_others_as_they_are(sequence, error)
             broken, sound = sequence(4, 20), sequence(6, 20)
             grow = broken.grow
 
-            def failing(logits, outputs):
+            def failing(logits, outputs, _):
                 if error is not None and broken.length > 12:
                     raise error
                 return grow(logits * (np.nan if broken.length > 12 else 1), outputs)

@@ -85,3 +85,17 @@ def test_refused(value, said):
 def test_refused_types(value):
     with pytest.raises(Invalid, match=r"^heads: expected"):
         resolved(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(2, [2]), (-1, [3]), ([-4, 5], [0, 5]), ("-1:", [3, 4, 5]), (":-2", [0, 1]), ("-9:2", [0, 1]), (":", [*range(6)])],
+)
+def test_negative_indices_may_count_from_within_an_axis(value, expected):
+    counted = read_indices("positions", value).counted_from("positions", 4)
+    assert np.arange(6)[counted.resolve("positions", 6)].tolist() == expected
+
+
+def test_no_counted_index_is_before_the_first():
+    with pytest.raises(Invalid, match=r"positions: expected -4 or more, got -5"):
+        read_indices("positions", -5).counted_from("positions", 4)
