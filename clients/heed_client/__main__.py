@@ -72,7 +72,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         raise UsageError(f"--{formats[0]}: cannot be combined with --weights-top-k")
     given = Labels(_labels("--labels", options.labels), _labels("--key-labels", options.key_labels))
     _check_flags(options, formats)
-    if options.sweep is not None or options.lens:
+    if options.sweep is not None or (options.lens and not options.generate):
         _interpret(heed, options, inputs, formats)
         return
     if options.generate:
@@ -140,18 +140,20 @@ def _generate(
         raise UsageError("--text: several texts need --json or --out FILE.json, and no heat maps")
     if hidden := [name for name in ("outputs", "next_tokens") if inputs.get(name) and not out]:
         raise UsageError(f"--{hidden[0].replace('_', '-')}: needs --json or --out FILE.json")
-    for flag, value in (("compare", options.compare), ("intervene", options.interventions)):
-        if value:
-            raise UsageError(f"--{flag}: cannot be combined with --generate")
+    if options.compare:
+        raise UsageError("--compare: cannot be combined with --generate")
     if "text_target" in inputs:
         inputs["decoder_text"] = inputs.pop("text_target")
     drawn = generate.drawn_output(heed.describe(options.block)) if formats else ""
     inputs = generate.with_weights(inputs, drawn) if formats else inputs
-    generation = heed.generate(options.block, **{**inputs, "max_new_tokens": options.generate})
+    own = {"max_new_tokens": options.generate, "lens_top_k": options.lens}
+    generation = heed.generate(options.block, **{**inputs, **own})
     if out:
         files.write(out, {}, generate.document(generation.result()))
     else:
         generate.print_text(generation, "input_ids" in inputs)
+        if options.lens:
+            print(interpret.lens_of_tokens(options.block, generation.generated))
     if formats:
         try:
             selection = generate.looked(generation, inputs, drawn, options.at, given)

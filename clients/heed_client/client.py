@@ -236,6 +236,8 @@ class Client:
         decimals: int | None = None,
         quantized: bool = False,
         next_tokens: int | None = None,
+        interventions: Sequence[Mapping[str, Any]] | None = None,
+        lens_top_k: int | None = None,
         **inputs: TensorLike,
     ) -> Generation:
         """Generate tokens behind ``text`` with a language model: ``for token in heed.generate(model, text): ...``
@@ -251,7 +253,11 @@ class Client:
         behind the model's own end token.
 
         ``outputs``, such as "weights", are those of each token's step, with the options of ``attend``: the weights are
-        [layers, heads, 1, keys so far]. ``next_tokens=5`` adds the 5 most probable tokens at each place.
+        [layers, heads, 1, keys so far]. ``next_tokens=5`` adds the 5 most probable tokens at each place, and
+        ``lens_top_k=3`` the 3 that each layer would predict there: ``token.lens``.
+
+        ``interventions`` change activations as those of ``attend``: of the prompt and of the new tokens, or of
+        ``positions``, which count the new tokens behind those of the prompt.
 
         Raises:
             HeedError: see ``heed_client.errors``; in the loop, or in ``result``.
@@ -282,6 +288,8 @@ class Client:
             "weights_pool_by": weights_pool_by,
             "decimals": decimals,
             "next_tokens": next_tokens,
+            "interventions": None if interventions is None else native.nested(list(interventions)),
+            "lens_top_k": lens_top_k,
         }
         fields = text_fields(text, text_pair, None, truncation, add_special_tokens) | normalized(choices)
         tensors = {name: array(name, tensor) for name, tensor in inputs.items() if tensor is not None}

@@ -121,7 +121,11 @@ def parser() -> Parser:
         help="of the output whose metric is taken (default: that of the last token)",
     )
     add(
-        "--lens", type=whole, metavar="K", help="of a language model: the K likeliest tokens of each layer and position"
+        "--lens",
+        type=whole,
+        metavar="K",
+        help="of a language model: the K likeliest tokens of each layer and position"
+        "; with --generate, in place of each new token",
     )
 
     parameters = root.add_argument_group("parameters", "--describe lists a block's parameters with their defaults.")

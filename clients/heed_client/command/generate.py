@@ -70,7 +70,11 @@ def _fields(token: Any) -> Any:
         return [_fields(one) for one in token]
     names = ("id", "token", "text", "offset", "logprob", *(["next_tokens"] if token.next_tokens else []))
     own = {name: getattr(token, name) for name in names}
-    return own | {"logprob": own["logprob"] if np.isfinite(token.logprob) else None} | files.to_lists(token.outputs)
+    own["logprob"] = own["logprob"] if np.isfinite(token.logprob) else None
+    if token.lens is not None:
+        lens = {name: getattr(token.lens, name) for name in ("indices", "probabilities", "ranks")}
+        own["lens"] = files.to_lists(lens) | {"predicted": token.lens.predicted}
+    return own | files.to_lists(token.outputs)
 
 
 def looked(generation: Generation, inputs: Mapping[str, Any], drawn: str, at: Sequence[int], given: Labels) -> Matrices:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from heed_client.command.matrix import Labels, Matrices, matrices
+from heed_client.generation.answer import GeneratedToken
 from heed_client.interpretation.answers import Lens, Sweep
 
 POSITIONS = ("positions", "queries", "keys")  # axes whose labels are tokens
@@ -40,9 +41,27 @@ def lens_document(answer: Lens) -> dict[str, Any]:
     }
 
 
-def lens_table(answer: Lens) -> str:
-    """The likeliest token of each layer and position with its probability; layers down, positions across."""
-    tokens = _texts(answer)
+def lens_of_tokens(model: str, generated: Sequence[GeneratedToken]) -> str:
+    """What each layer would predict in place of each generated token, as ``lens_table``."""
+    lenses = [token.lens for token in generated if token.lens is not None]
+    answer = Lens(
+        model,
+        range(len(lenses[0].ranks)),
+        range(len(lenses)),
+        np.stack([lens.indices for lens in lenses], 1),
+        np.stack([lens.probabilities for lens in lenses], 1),
+        np.stack([lens.ranks for lens in lenses], 1),
+        None if lenses[0].predicted is None else [*zip(*(lens.predicted or () for lens in lenses), strict=True)],
+    )
+    return lens_table(answer, [str(token.id if token.token is None else token.token) for token in generated])
+
+
+def lens_table(answer: Lens, tokens: Sequence[str] = ()) -> str:
+    """The likeliest token of each layer and position with its probability; layers down, positions across.
+
+    ``tokens`` are those of the positions, if they are not the text's.
+    """
+    tokens = tokens or _texts(answer)
     rows = [["layer", *(tokens[place] if tokens else str(place) for place in answer.positions)]]
     for place, layer in enumerate(answer.layers):
         names = answer.predicted[place] if answer.predicted else []

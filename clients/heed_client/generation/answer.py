@@ -5,7 +5,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from heed_client import native
+
+
+@dataclass(frozen=True, eq=False)
+class TokenLens:
+    """What each layer would predict in place of a token: arrays [layers + 1, k] of token ids and probabilities.
+
+    ``predicted`` has the tokens, None without a tokenizer, ``ranks`` [layers + 1] the rank of the token, 1 = likeliest.
+    """
+
+    indices: np.ndarray
+    probabilities: np.ndarray
+    ranks: np.ndarray
+    predicted: list[list[str | None]] | None
 
 
 @dataclass(frozen=True)
@@ -14,7 +29,8 @@ class GeneratedToken:
 
     ``text`` are the characters that it adds, ``offset`` their start and end in the whole text, and ``logprob`` is the
     logarithm of its probability before temperature and the other parameters. ``token`` is None where the tokenizer has
-    none. ``next_tokens`` are the most probable tokens at this place, if they were requested.
+    none. ``next_tokens`` are the most probable tokens at this place, and ``lens`` what each layer predicts there, if
+    they were requested.
 
     ``outputs`` are the requested outputs of the query that predicted it, as those of ``Answer``; they are attributes,
     too: ``token.weights``.
@@ -27,6 +43,7 @@ class GeneratedToken:
     logprob: float
     next_tokens: list[dict[str, Any]] = field(repr=False)
     outputs: Mapping[str, Any] = field(repr=False, compare=False)
+    lens: TokenLens | None = field(default=None, repr=False, compare=False)
 
     def __getattr__(self, name: str) -> Any:
         outputs = self.__dict__.get("outputs", {})
@@ -42,11 +59,19 @@ def decode(fields: Mapping[str, Any], weights_dtype: str | None, quantized: bool
     """A token from the server's JSON. Weights of uint8 become float32, or remain with their scale if ``quantized``."""
     outputs = dict(fields)
     id, token, text, offset, logprob = (outputs.pop(name) for name in ("id", "token", "text", "offset", "logprob"))
-    next_tokens = outputs.pop("next_tokens", [])
+    next_tokens, ranks = outputs.pop("next_tokens", []), outputs.pop("ranks", [])
+    lens = _lens(outputs.pop("lens"), ranks) if "lens" in outputs else None
     return GeneratedToken(
         id, token, text, tuple(offset), float("-inf") if logprob is None else logprob, next_tokens,
-        native.decode(outputs, None, weights_dtype, quantized),
+        native.decode(outputs, None, weights_dtype, quantized), lens,
     )  # fmt: skip
+
+
+def _lens(fields: Mapping[str, Any], ranks: list[int]) -> TokenLens:
+    probabilities = np.array(fields["probabilities"], np.float64)
+    return TokenLens(
+        np.array(fields["indices"], np.int64), probabilities, np.array(ranks, np.int64), fields.get("tokens")
+    )
 
 
 class Events:

@@ -64,7 +64,7 @@ def test_the_command_sends_them_in_their_order(url, capsys):
     [
         (["--intervene", "[1]"], "--intervene: expected a JSON object, got '[1]'"),
         (["--intervene", '{"at": "mlp"}'], "--intervene[0].at"),
-        (["--intervene", "{}", "--generate", "3"], "--intervene: cannot be combined with --generate"),
+        (["--intervene", "{}", "--generate", "3"], "--intervene[0].at: missing (required)"),
     ],
 )
 def test_the_command_says_what_is_wrong(url, capsys, flags, words):
