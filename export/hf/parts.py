@@ -1,5 +1,7 @@
 """The models of which a model of transformers is made: a tower for images or sound, a language model."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
@@ -16,23 +18,21 @@ def parts_of(whole: PreTrainedModel) -> dict[str, str]:
     return {name if names.count(name) == 1 else path: path for name, path in zip(names, paths, strict=True)}
 
 
-def with_head(whole: PreTrainedModel, part: PreTrainedModel) -> PreTrainedModel:
+def with_head(whole: Any, part: Any) -> PreTrainedModel:
     """``part`` as a causal language model with the head of ``whole``; unchanged if it is none, or there is no head."""
     head = whole.get_output_embeddings() if hasattr(whole, "lm_head") else None
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(part.config), None)
-    if head is None or model_class is None:
-        return part
-    with torch.device("meta"):
-        model: PreTrainedModel = model_class(part.config)
-    prefix = model.base_model_prefix
-    if type(getattr(model, prefix, None)) is not type(part):
-        return part
-    setattr(model, prefix, part)
-    model.set_output_embeddings(head)
-    has_all = not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
-    if whole.can_generate():
-        model.generation_config = whole.generation_config
-    return model.eval() if has_all else part
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(part.config), None)
+    chosen: PreTrainedModel = part
+    if head is not None and model_class is not None:
+        with torch.device("meta"):
+            model = model_class(part.config)
+        if type(getattr(model, model.base_model_prefix, None)) is type(part):
+            setattr(model, model.base_model_prefix, part)
+            model.set_output_embeddings(head)
+            model.generation_config = whole.generation_config
+            if not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+                chosen = model.eval()
+    return chosen
 
 
 def names_in(part: nn.Module, whole: nn.Module, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -139,8 +139,9 @@ def _part(whole: PreTrainedModel, name: str, head: str) -> PreTrainedModel:
     if name not in parts:
         has = f"it has {', '.join(parts)}" if parts else "it is one model"
         raise ModelRefused(f"{type(whole).__name__} has no part {name}; {has}")
-    part = whole.get_submodule(parts[name])
-    return part if head == "none" else with_head(whole, part)
+    part: Any = whole.get_submodule(parts[name])
+    model: PreTrainedModel = part if head == "none" else with_head(whole, part)
+    return model
 
 
 def _config_file(folder: Path) -> dict[str, Any]:

@@ -124,8 +124,10 @@ def _stacked(name: str, layers: Any) -> Tensor:
     if not layers:
         raise ModelRefused(f"eager attention returns no {name}, so there are no weights to serve")
     if any(not isinstance(layer, Tensor) or layer.ndim != 4 for layer in layers):
-        shapes = [list(layer.shape) if isinstance(layer, Tensor) else type(layer).__name__ for layer in layers]
-        raise ModelRefused(f"{name} are not [batch, heads, queries, keys] in every layer: {listed(map(str, shapes))}")
+        shapes = listed(
+            str(list(layer.shape)) if isinstance(layer, Tensor) else type(layer).__name__ for layer in layers
+        )
+        raise ModelRefused(f"{name} are not [batch, heads, queries, keys] in every layer: {shapes}")
     if any(layer.shape != layers[0].shape for layer in layers):
         shapes = listed(str(list(layer.shape)) for layer in layers)
         raise ModelRefused(f"the layers' {name} have different shapes, so they are not one tensor: {shapes}")
