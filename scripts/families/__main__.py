@@ -37,6 +37,7 @@ def main() -> int:
     )
     parser.add_argument("types", nargs="*", metavar="TYPE", help="such as bert or clip (default: all)")
     types = parser.parse_args().types or list(CONFIG_MAPPING)
+    torch.set_num_threads(1)  # the models are small
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     counts: Counter[str] = Counter()
