@@ -152,20 +152,22 @@ def check_sweeps(client: httpx.Client, inputs: dict[str, np.ndarray]) -> None:
     which ``check_interventions`` compares with transformers."""
     row = {name: array[0].tolist() for name, array in inputs.items()}
     block = client.get("/v1/attention/mine").json()
-    of = "embedding" if "embedding" in {output["name"] for output in block["outputs"]} else "output"
+    shapes = {output["name"]: output["shape"] for output in block["outputs"]}
+    of = "embedding" if "embedding" in shapes else "output"
+    place = {"position": POSITION} if len(shapes[of]) == 3 else {}
 
     def vector(*interventions: dict[str, Any]) -> np.ndarray:
         changes = {"interventions": [*interventions]} if interventions else {}
         answer = client.post("/v1/attention/mine", json={**row, "outputs": [of], **changes})
         array = np.array(answer.json()[of])
-        return array if array.ndim == 1 else array[POSITION]
+        return array[POSITION] if place else array
 
     plain = vector()
     for site, shape in block["interventions"].items():
         rest = {"queries": [POSITION], "keys": [0]} if site.endswith("weights") else {"positions": POSITIONS}
         over = {"layers": "all", **({"heads": [HEAD]} if len(shape) == 5 else {}), **rest}
         change = {"at": site, "scale": 0.25}
-        body = {**row, "intervention": change, "over": over, "metric": "cosine_distance", "position": POSITION}
+        body = {**row, **place, "intervention": change, "over": over, "metric": "cosine_distance"}
         answer = client.post("/v1/sweep/mine", json=body)
         assert answer.status_code == 200, answer.text
         values = np.array(answer.json()["values"])

@@ -81,7 +81,7 @@ def test_a_tower_answers_as_it_does_in_the_whole(clip, tmp_path):
         expected = whole.vision_model(torch.from_numpy(pictures), output_attentions=True)
     hidden = expected.last_hidden_state
     np.testing.assert_allclose(output, hidden, rtol=0, atol=ERROR * hidden.abs().max())
-    np.testing.assert_allclose(weights, torch.stack(expected.attentions), atol=1e-6)
+    np.testing.assert_allclose(weights, torch.stack(expected.attentions), rtol=0, atol=ERROR)
 
 
 @pytest.mark.extended
@@ -95,4 +95,4 @@ def test_a_language_model_has_the_head_of_the_whole(llava, tmp_path):
     with torch.no_grad():
         expected = whole(torch.from_numpy(ids), output_attentions=True)
     np.testing.assert_allclose(output, expected.logits, rtol=0, atol=ERROR * expected.logits.abs().max())
-    np.testing.assert_allclose(weights, torch.stack(expected.attentions), atol=1e-6)
+    np.testing.assert_allclose(weights, torch.stack(expected.attentions), rtol=0, atol=ERROR)
