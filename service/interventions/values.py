@@ -53,7 +53,9 @@ class Values:
     model: Model
     sites: Sites
     graphs: FeatureGraphs
-    _words: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # by input: the places of each token
+    _words: dict[bytes, dict[str, list[int]]] = field(
+        default_factory=dict
+    )  # by the ids of a text: places of each token
 
     @cached_property
     def sizes(self) -> dict[OtherRun, Sizes]:
@@ -259,15 +261,20 @@ class Values:
         ids = own[name]
         if len(ids) != 1:
             raise Invalid(f"requires one text, got {len(ids)}", f"{one.field}.tokens")
-        if name not in self._words:
-            words = self._words[name] = {}
-            for place, index in enumerate(ids[0].tolist()):
-                words.setdefault(_word(self.model.tokenizer.token(index) or ""), []).append(place)
-        words, named = self._words[name], {_word(token): token for token in one.tokens}
+        words, named = self._places_of(ids[0]), {_word(token): token for token in one.tokens}
         missing = [token for word, token in named.items() if word not in words]
         if missing:
             raise Invalid(f"{missing[0]!r} is not a token of the text", f"{one.field}.tokens")
         return sorted(place for word in named for place in words[word])
+
+    def _places_of(self, ids: np.ndarray) -> dict[str, list[int]]:
+        """The places of each token of a text, which are found once: many interventions name tokens of the same one."""
+        key = ids.tobytes()
+        if key not in self._words:
+            words = self._words[key] = {}
+            for place, index in enumerate(ids.tolist()):
+                words.setdefault(_word(self.model.tokenizer.token(index) or ""), []).append(place)
+        return self._words[key]
 
 
 def check_memory(memory: int, max_bytes: int) -> None:

@@ -131,6 +131,14 @@ def test_prompts_of_a_list_are_changed_as_each_alone(ask):
     assert together["generated"] == [answer["generated"] for answer in alone]
 
 
+def test_tokens_are_those_of_each_prompt_of_a_list(ask):
+    prompts = ["the cat sat", "a dog cat"]  # the word is at another place
+    body = {"outputs": ["logprobs"], "interventions": [{"at": "mlp_output", "tokens": ["cat"], "scale": -4}]}
+    together = ask(text=prompts, **body)
+    alone = [ask(text=prompt, **body) for prompt in prompts]
+    assert together["generated"] == [answer["generated"] for answer in alone]
+
+
 def test_a_stream_has_the_tokens_of_the_answer(ask, post):
     body = {"interventions": [STEERING], "lens_top_k": 2}
     events = post(**body, stream=True).text.strip().split("\n\n")
