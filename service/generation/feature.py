@@ -13,6 +13,7 @@ from service.generation.decoder import Decoder, load_decoder
 from service.generation.endpoint import GenerateEndpoint
 from service.generation.scheduler import Scheduler
 from service.generation.triton import GENERATE, STREAM, TritonEndpoint
+from service.interventions.lens.steps import has_step_lens
 from service.interventions.source import InterventionSource
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
@@ -63,16 +64,12 @@ class GenerationFeature(Feature):
         version = self._source.versions.get(model)
         return [*version.sites.of_steps.sites] if version else []
 
-    def _has_lens(self, model: Model) -> bool:
-        version = self._source.versions.get(model)
-        return version is not None and version.sites.head is not None and version.sites.head.is_positionwise
-
     def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
-        decoders = [self._decoders[model] for model in blocks.values() if model in self._decoders]
+        decoders = [(model, self._decoders[model]) for model in blocks.values() if model in self._decoders]
         return [
             *(
-                openapi.route(decoder, bool(self._sites(decoder.model)), self._has_lens(decoder.model))
-                for decoder in decoders
+                openapi.route(decoder, bool(self._sites(model)), has_step_lens(model, self._source.versions.get(model)))
+                for model, decoder in decoders
                 if not decoder.generation.refused
             ),
             *openapi.triton_routes(),

@@ -68,14 +68,19 @@ class StepLens:
         return {"lens_indices": indices, "lens_probabilities": probabilities, "lens_ranks": ranks}
 
 
+def has_step_lens(model: Model, version: Intervenable | None) -> bool:
+    """Whether the ``version`` of ``model`` has a graph for a lens in generation."""
+    head = version.sites.head if version else None
+    return head is not None and head.is_positionwise and HIDDEN in model.outputs
+
+
 def lens_graphs(model: Model, version: Intervenable | None) -> Intervenable:
     """The ``version`` of ``model``, if it has a graph for a lens in generation.
 
     Raises:
         Invalid: it has none.
     """
-    head = version.sites.head if version else None
-    if version is None or head is None or not head.is_positionwise or HIDDEN not in model.outputs:
+    if version is None or not has_step_lens(model, version):
         raise Invalid(f"model '{model.name}' has no lens in generation: its head alone gives no token", TOP_K)
     return version
 
