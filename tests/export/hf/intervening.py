@@ -1,6 +1,6 @@
 """Interventions over HTTP, beside hooks on the modules of transformers in float64."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -66,6 +66,18 @@ STACKS: dict[str, dict[str, Stack]] = {  # by family, and by the prefix of sites
 }
 
 
+def _sites(
+    family: str, sites: Mapping[str, Sequence[Any]]
+) -> Iterator[tuple[str, str, int, Callable[[transformers.PreTrainedModel], "_Reference"]]]:
+    """Of each site of a family: prefix and kind of its name, the width of what is changed, and its reference."""
+    for prefix, stack in STACKS[family].items():
+        for kind in KINDS:
+            if (shape := sites.get(prefix + kind)) is not None:
+                heads = int(shape[2]) if kind in ("weights", "head_output") else 0
+                width = 0 if kind == "weights" else int(shape[-1])
+                yield prefix, kind, width, partial(_Reference, stack=stack, kind=kind, heads=heads)
+
+
 def check_interventions(
     client: httpx.Client, model: transformers.PreTrainedModel, family: str, inputs: dict[str, np.ndarray]
 ) -> None:
@@ -75,29 +87,24 @@ def check_interventions(
     """
     sites = client.get("/v1/attention/mine").json()["interventions"]
     plain, exact = model, deepcopy(model).double()
-    for prefix, stack in STACKS[family].items():
-        for kind in KINDS:
-            if (shape := sites.get(prefix + kind)) is None:
-                continue
-            heads = int(shape[2]) if kind in ("weights", "head_output") else 0
-            width = 0 if kind == "weights" else int(shape[-1])
-            with torch.no_grad():
-                rounded = [*_results(_Reference(plain, stack, kind, heads), inputs, width)]
-                with in_float64():
-                    results = [*_results(_Reference(exact, stack, kind, heads), inputs, width)]
-            for (output, fields), (other, _) in zip(results, rounded, strict=True):
-                answer = client.post(
-                    "/v1/attention/mine",
-                    json={
-                        **{name: array.tolist() for name, array in inputs.items()},
-                        "outputs": ["output"],
-                        "interventions": [{"at": prefix + kind, "layers": LAYER, **fields}],
-                    },
-                )
-                assert answer.status_code == 200, answer.text
-                error = np.abs(np.array(answer.json()["output"]) - output).max()
-                limit = max(ERROR * max(1, np.abs(output).max()), SLACK * np.abs(other - output).max())
-                assert error <= limit, (prefix + kind, fields)
+    for prefix, kind, width, run in _sites(family, sites):
+        with torch.no_grad():
+            rounded = [*_results(run(plain), inputs, width)]
+            with in_float64():
+                results = [*_results(run(exact), inputs, width)]
+        for (output, fields), (other, _) in zip(results, rounded, strict=True):
+            answer = client.post(
+                "/v1/attention/mine",
+                json={
+                    **{name: array.tolist() for name, array in inputs.items()},
+                    "outputs": ["output"],
+                    "interventions": [{"at": prefix + kind, "layers": LAYER, **fields}],
+                },
+            )
+            assert answer.status_code == 200, answer.text
+            error = np.abs(np.array(answer.json()["output"]) - output).max()
+            limit = max(ERROR * max(1, np.abs(output).max()), SLACK * np.abs(other - output).max())
+            assert error <= limit, (prefix + kind, fields)
 
 
 def check_changed_generation(
@@ -118,33 +125,27 @@ def check_changed_generation(
     described = client.get(f"/v1/attention/{name}").json()
     sites = described["interventions"]
     assert {*described["generate"]["interventions"]} == {*sites}
-    for prefix, stack in STACKS[family].items():
-        for kind in KINDS:
-            if (shape := sites.get(prefix + kind)) is None:
-                continue
-            heads = int(shape[2]) if kind in ("weights", "head_output") else 0
-            width = 0 if kind == "weights" else int(shape[-1])
-            run = partial(_Reference, stack=stack, kind=kind, heads=heads)
-            of_encoder = prefix == "encoder_"
-            with torch.no_grad(), in_float64():
-                results = [*_generations(run(exact), inputs, ids, width, of_encoder)]
-            for place, (tokens, expected, fields) in enumerate(results):
-                answer = client.post(
-                    f"/v1/generate/{name}",
-                    json={
-                        **{field: array[0].tolist() for field, array in inputs.items()},
-                        "max_new_tokens": NEW_TOKENS, "ignore_eos": True, "outputs": ["logprobs"],
-                        "interventions": [{"at": prefix + kind, "layers": LAYER, **fields}],
-                    },
-                )  # fmt: skip
-                assert answer.status_code == 200, answer.text
-                generated = answer.json()["generated"]
-                assert [token["id"] for token in generated] == tokens, (prefix + kind, fields)
-                error = np.abs(np.array([token["logprobs"] for token in generated]) - expected).max()
-                if error > ERROR * max(1, np.abs(expected).max()):
-                    with torch.no_grad():
-                        near = [*_generations(run(plain), inputs, ids, width, of_encoder)][place][1]
-                    assert error <= SLACK * np.abs(near - expected).max(), (prefix + kind, fields)
+    for prefix, kind, width, run in _sites(family, sites):
+        of_encoder = prefix == "encoder_"
+        with torch.no_grad(), in_float64():
+            results = [*_generations(run(exact), inputs, ids, width, of_encoder)]
+        for place, (tokens, expected, fields) in enumerate(results):
+            answer = client.post(
+                f"/v1/generate/{name}",
+                json={
+                    **{field: array[0].tolist() for field, array in inputs.items()},
+                    "max_new_tokens": NEW_TOKENS, "ignore_eos": True, "outputs": ["logprobs"],
+                    "interventions": [{"at": prefix + kind, "layers": LAYER, **fields}],
+                },
+            )  # fmt: skip
+            assert answer.status_code == 200, answer.text
+            generated = answer.json()["generated"]
+            assert [token["id"] for token in generated] == tokens, (prefix + kind, fields)
+            error = np.abs(np.array([token["logprobs"] for token in generated]) - expected).max()
+            if error > ERROR * max(1, np.abs(expected).max()):
+                with torch.no_grad():
+                    near = [*_generations(run(plain), inputs, ids, width, of_encoder)][place][1]
+                assert error <= SLACK * np.abs(near - expected).max(), (prefix + kind, fields)
 
 
 def check_sweeps(client: httpx.Client, inputs: dict[str, np.ndarray]) -> None:
