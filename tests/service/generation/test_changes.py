@@ -32,18 +32,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
 @pytest.fixture(scope="module")
-def service(generating):
-    with serving_in_process(generating / "models") as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def client(service):
-    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def post(client):
     """The response to a request to generate six tokens behind PROMPT, or another prompt."""
 

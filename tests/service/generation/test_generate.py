@@ -21,7 +21,6 @@ from service.generation.sampling import Sampler, Sampling
 from service.generation.sequence import GrowingSequence, Wanted
 from service.model.loader import open_version
 from service.ort.provider import Provider
-from tests.support.in_process import serving_in_process
 from tests.support.waiting import until
 
 PROMPT = [5, 9, 14, 30]
@@ -29,18 +28,6 @@ SITES = ["weights", "head_output", "hidden", "attention_output", "mlp_output"]
 GENERATE = "/v1/generate/gpt"
 ERROR = 3e-6
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
-
-
-@pytest.fixture(scope="module")
-def service(generating):
-    with serving_in_process(generating / "models") as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def client(service):
-    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
