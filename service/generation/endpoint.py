@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from service.base.cost import CostModel, UnknownCost
+from service.base.cost import AssumedCost, CostModel, UnknownCost
 from service.base.errors import Invalid, TooMuchMemory
 from service.base.messages import sizes_words
 from service.codec.json_slices import LongList, LongText
@@ -33,7 +33,7 @@ from service.interventions.source import InterventionSource
 from service.interventions.steps import SequenceChanges, SharedRuns
 from service.interventions.values import WHOLE, Values
 from service.model.model import Model
-from service.native.endpoint import AttentionEndpoint
+from service.native.endpoint import PLANNING_NS, AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
 from service.native.request import collect
 
@@ -129,7 +129,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         self.source = source
         self._decoders = decoders
         self._scheduler = scheduler
-        self._opening, self._planning = UnknownCost(), CostModel()
+        self._opening, self._planning, self._changing = UnknownCost(), CostModel(), AssumedCost(PLANNING_NS)
         self._tokenizing, self._writing = CostModel(), CostModel()
 
     def check(self, model: Model) -> None:
@@ -210,7 +210,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
             if values.inputs or values.has_mean:
                 yield from self.source.open_graphs(self.source.version(model), (WHOLE,))
             planning = partial(changes_of, values, prompts, decoder, pipeline.settings.max_memory_bytes)
-            changes = yield Stage(self._planning, len(prompts.rows), planning)
+            changes = yield Stage(self._changing, 0, planning)
         request = GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), arrival, changes)
         needed = partial(request.memory, pipeline.settings.max_memory_bytes)
         context.reservation.add((yield Stage(self._planning, len(prompts.rows), needed)))

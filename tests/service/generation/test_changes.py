@@ -1,5 +1,6 @@
 """Interventions and the lens in ``POST /v1/generate``. ``tests.export.hf`` compares each change with transformers."""
 
+import asyncio
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from service.generation import group
+from service.engine.engine import INLINE_NS
+from service.generation import endpoint, group
 from tests.support.in_process import serving_in_process
 
 PROMPT = [5, 9, 14, 30]
@@ -125,6 +127,24 @@ def test_tokens_are_those_of_each_prompt_of_a_list(ask):
     together = ask(text=prompts, **body)
     alone = [ask(text=prompt, **body) for prompt in prompts]
     assert together["generated"] == [answer["generated"] for answer in alone]
+
+
+def test_places_are_found_beside_the_event_loop(generating, monkeypatch):
+    """However quickly they were found before: the next request may have many more."""
+    loops = []
+
+    def changes_of(*arguments):
+        loops.append(asyncio._get_running_loop())
+        return planned(*arguments)
+
+    planned = endpoint.changes_of
+    monkeypatch.setattr(endpoint, "changes_of", changes_of)
+    body = {"input_ids": PROMPT, "max_new_tokens": 1, "interventions": CHANGES["edges"]}
+    with serving_in_process(generating / "models", inline_ns=INLINE_NS) as service:
+        for _ in range(20):
+            url = f"http://127.0.0.1:{service.port}/v1/generate/gpt"
+            assert httpx.post(url, json=body, timeout=60).status_code == 200
+    assert loops == [None] * 20
 
 
 def test_a_stream_has_the_tokens_of_the_answer(ask, post):
