@@ -45,7 +45,7 @@ COPY export export
 COPY service service
 COPY loadtest loadtest
 COPY clients clients
-ARG EXTRAS=otel,text
+ARG EXTRAS=otel,text,media
 
 FROM environment AS environment-cuda
 RUN --mount=type=cache,target=/root/.cache/pip pip install ".[gpu,${EXTRAS}]" \

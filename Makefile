@@ -98,7 +98,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(PIP) 'pip>=25.1'
 	@$(BIN)/python scripts/install_torch.py
-	@$(INSTALL) --editable '.[$(ORT),text,export,hf,client,loadtest]'
+	@$(INSTALL) --editable '.[$(ORT),text,media,export,hf,client,loadtest]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

@@ -33,6 +33,7 @@ from service.http.fast_path import FastPath
 from service.http.response import error_response
 from service.http.routing import DirectRoutes, Paths
 from service.interventions.feature import InterventionsFeature
+from service.media.feature import Pictures, Sounds
 from service.memories.feature import MemoriesFeature
 from service.memories.folder import Folder
 from service.memories.source import Store
@@ -101,7 +102,7 @@ def create_app(
     """The application over ``settings.model_repository``. Models load after it started: it is live before it is ready.
 
     It publishes its metrics in ``slot`` of ``shared_metrics``, from which it answers ``/metrics`` for all workers. Its
-    memories are in ``store``, which all workers share. Other ``features`` replace memories and texts.
+    memories are in ``store``, which all workers share. Other ``features`` replace those of the service.
 
     Raises:
         OSError: a file of keys, or the folder of the memories, cannot be used.
@@ -114,7 +115,7 @@ def create_app(
         memories = MemoriesFeature(store or open_memories(settings), lambda: auth)
         interventions = InterventionsFeature(settings.intra_op_threads, settings.max_text_bytes)
         generation = GenerationFeature(settings.intra_op_threads, interventions.source)
-        features = [memories, TextFeature(), interventions, generation]
+        features = [memories, TextFeature(), Pictures(), Sounds(), interventions, generation]
     repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)
     core = Core(repository, settings, engine, source_of(features))
     clock = EventLoopClock()

@@ -26,11 +26,13 @@ from heed_client.page import page
 from heed_options import clean_end
 
 TEXTS = ("text", "text_pair", "text_target", "truncation")
+FILES = ("images", "audio")
 INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
 DRAWN = ("weights", "rollout")  # the first that an answer has
 FLAG_OF_FIELD = {  # those of other names
     "max_new_tokens": "generate",
     "interventions": "intervene",
+    "images": "image",
     "intervention": "intervene",
     "over": "sweep",
     "lens_top_k": "lens",
@@ -136,8 +138,11 @@ def _generate(
     out = options.out or ("-" if options.json else "")
     if out and not out.endswith(("-", ".json")):
         raise UsageError(f"--out {out}: generated tokens are written as .json")
-    if isinstance(inputs.get("text"), list) and (formats or not out):
-        raise UsageError("--text: several texts need --json or --out FILE.json, and no heat maps")
+    for flag in ("text", "audio"):
+        if isinstance(inputs.get(flag), list) and (formats or not out):
+            raise UsageError(f"--{flag}: several need --json or --out FILE.json, and no heat maps")
+    if "images" in inputs:
+        raise UsageError("--image: cannot be combined with --generate")
     if hidden := [name for name in ("outputs", "next_tokens") if inputs.get(name) and not out]:
         raise UsageError(f"--{hidden[0].replace('_', '-')}: needs --json or --out FILE.json")
     if options.compare:
@@ -171,7 +176,7 @@ def _interpret(heed: Client, options: argparse.Namespace, inputs: dict[str, Any]
     """Write a sweep or a lens: as JSON, or on a terminal as a table or a heat map."""
     is_sweep = options.sweep is not None
     flag = "sweep" if is_sweep else "lens"
-    others = ("outputs", "next_tokens", "binary", *OPTIONS, *GENERATION)
+    others = ("outputs", "next_tokens", *FILES, "binary", *OPTIONS, *GENERATION)
     wrong = [name for name in inputs if name in others and not (name == "layers" and options.lens)]
     if options.generate or wrong or (is_sweep and options.lens) or (options.lens and formats):
         other = wrong[0] if wrong else "generate" if options.generate else "lens" if is_sweep else formats[0]
@@ -301,6 +306,7 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             *GENERATION,
             "next_tokens",
             "interventions",
+            *FILES,
             "outputs",
             "binary",
             *OPTIONS,
@@ -308,9 +314,9 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
         )
     }
     flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
-    for name in TEXTS:
+    for name in (*TEXTS, *FILES):
         if isinstance(flags[name], list) and len(flags[name]) == 1:
-            (flags[name],) = flags[name]  # one text, whose answer has no batch axis
+            (flags[name],) = flags[name]  # one, whose answer has no batch axis
     return inputs | {name: value for name, value in flags.items() if value is not None}
 
 

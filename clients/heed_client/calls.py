@@ -23,6 +23,7 @@ Call = Generator[httpx.Request | Seconds, httpx.Response | None, T]
 MIN_BINARY_NUMBERS = 512  # in inputs and outputs together, from which binary is faster than JSON
 READY_TIMEOUT_S = 5
 DEFAULT_OUTPUTS = ("output", "weights")
+NATIVE_FIELDS = ("interventions", "images", "audio")  # that V2 does not take
 MEMORY, APPEND, AT = MEMORY_FIELDS = ("memory", "memory_append", "memory_at")
 TEXT_FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 
@@ -82,8 +83,9 @@ class Calls:
             inputs = {**_tensors(tokens, block), **inputs}
         arrays = {key: array(key, tensor) for key, tensor in inputs.items() if tensor is not None}
         options = normalized(choices) | stored
-        if choices.get("interventions") is not None or (prefer_binary is None and choices.get("decimals") is not None):
-            prefer_binary = False  # V2 takes no interventions, and bytes are never rounded
+        is_native = any(choices.get(name) is not None for name in NATIVE_FIELDS)
+        if is_native or (prefer_binary is None and choices.get("decimals") is not None):
+            prefer_binary = False  # bytes are never rounded
         if prefer_binary is not False:
             block = self._blocks.get(name) or (yield from self.describe(name))
             own = {key: np.asarray(options[key]) for key in block.inputs if isinstance(options.get(key), list)}

@@ -13,13 +13,14 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 import numpy as np
 
-from heed_client import native
+from heed_client import files, native
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
 from heed_client.connection import http_options, named_inputs, text_fields
 from heed_client.errors import TimedOut, Unreachable, transport_errors
+from heed_client.files import Audio, Image
 from heed_client.generation.generation import GenerateRequest, Generation
 from heed_client.interpretation import calls as interpretation
 from heed_client.interpretation.answers import Lens, Sweep
@@ -123,6 +124,8 @@ class Client:
         additive_mask: bool = False,
         next_tokens: int | None = None,
         interventions: Sequence[Mapping[str, Any]] | None = None,
+        images: Image | Sequence[Image] | None = None,
+        audio: Audio | Sequence[Audio] | None = None,
         binary: bool | None = None,
         **inputs: TensorLike,
     ) -> Answer:
@@ -154,6 +157,10 @@ class Client:
         ``interventions`` change activations of the run of a model of transformers, one after the other:
         [{"at": "weights", "layers": 3, "heads": 1, "scale": 0}] removes a head. Their tensors may be arrays.
 
+        A model of pictures takes ``images`` in place of ``pixel_values``: a PNG, JPEG or WebP as a path or bytes, a
+        picture of Pillow, or an array [height, width, 3] of uint8; or a list of them. A model of sound takes ``audio``,
+        a WAV or FLAC as a path or bytes, or a list. The server does the steps of the model's processor.
+
         ``memory`` may be the id of a stored memory, with ``memory_append`` and ``memory_at``, as ``Memory`` sends them.
 
         Raises:
@@ -176,6 +183,8 @@ class Client:
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
             "interventions": None if interventions is None else native.nested(list(interventions)),
+            "images": None if images is None else files.images(images),
+            "audio": None if audio is None else files.audio(audio),
         }
         named = named_inputs(query, key, value, inputs)
         call = self._calls.attend(block, named, outputs, choices, quantized, binary)
@@ -238,14 +247,15 @@ class Client:
         next_tokens: int | None = None,
         interventions: Sequence[Mapping[str, Any]] | None = None,
         lens_top_k: int | None = None,
+        audio: Audio | Sequence[Audio] | None = None,
         **inputs: TensorLike,
     ) -> Generation:
         """Generate tokens behind ``text`` with a language model: ``for token in heed.generate(model, text): ...``
 
         The loop sends the request and yields each token as it comes; leaving it stops the server. For a list of texts,
         or without a stream, ``heed.generate(model, texts).result()`` returns when all tokens are there. In place of a
-        text the prompt may be ``input_ids=`` (or ``input_features=``). Models with two stacks read it in the encoder;
-        ``decoder_text`` or ``decoder_input_ids=`` is what the decoder begins with.
+        text the prompt may be ``input_ids=``, or of speech ``audio=`` or ``input_features=``. Models with two stacks
+        read it in the encoder; ``decoder_text`` or ``decoder_input_ids=`` is what the decoder begins with.
 
         There are at most ``max_new_tokens`` tokens (20). ``temperature`` 0, the default, takes the most probable token;
         ``top_k``, ``top_p``, ``min_p`` and ``repetition_penalty`` are those of transformers. The same ``seed`` gives
@@ -273,6 +283,7 @@ class Client:
             "seed": seed,
             "stop": stop if stop is None or isinstance(stop, str | int) else [*stop],
             "ignore_eos": ignore_eos,
+            "audio": None if audio is None else files.audio(audio),
             "decoder_text": decoder_text,
             "outputs": outputs.split(",") if isinstance(outputs, str) else outputs and [*outputs],
             "layers": layers,

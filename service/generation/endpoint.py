@@ -127,6 +127,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
     ) -> None:
         super().__init__(pipeline)
         self.source = source
+        self._files = pipeline.source.of_tensors
         self._decoders = decoders
         self._scheduler = scheduler
         self._opening, self._planning, self._changing = UnknownCost(), CostModel(), AssumedCost(PLANNING_NS)
@@ -144,7 +145,9 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
             Malformed, Invalid: a field is wrong.
         """
         limit = self.pipeline.settings.max_text_bytes
-        return read(content, parts, decoder, limit, self.source, lambda json, _, known: collect(json, known))
+        return read(
+            content, parts, decoder, limit, self.source, self._files, lambda json, _, known: collect(json, known)
+        )
 
     def whole(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
         """The whole answer; ``tokens`` has those of each row as a list of JSON, in pieces."""
@@ -200,6 +203,8 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
             yield Stage(self._opening, 0, partial(decoder.open, graphs))
         check_outputs(fields.wanted.outputs, decoder)
         tensors = yield Stage(pipeline.decoding, len(content), read_all(fields.tensors, context.reservation))
+        if fields.files is not None:
+            tensors |= yield from self._files.tensors(fields.files, model, context)
         size = fields.texts.size if fields.texts else 0
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:

@@ -64,11 +64,16 @@ class GenerationFeature(Feature):
         version = self._source.versions.get(model)
         return [*version.sites.of_steps.sites] if version else []
 
-    def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
+    def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         decoders = [(model, self._decoders[model]) for model in blocks.values() if model in self._decoders]
         return [
             *(
-                openapi.route(decoder, bool(self._sites(model)), has_step_lens(model, self._source.versions.get(model)))
+                openapi.route(
+                    decoder,
+                    bool(self._sites(model)),
+                    has_step_lens(model, self._source.versions.get(model)),
+                    core.source.of_tensors.fields_for(model),
+                )
                 for model, decoder in decoders
                 if not decoder.generation.refused
             ),

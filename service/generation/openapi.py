@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from service.generation.decoder import Decoder
 from service.generation.request import DEFAULT_NEW, MAX_STOPS
 from service.generation.sampling import MAX_SEED
+from service.inference.source import FieldDefinitions
 from service.interventions.lens.request import TOP_K
 from service.interventions.request import FIELD as INTERVENTIONS
 from service.interventions.request import MAX_COUNT as MAX_INTERVENTIONS
@@ -170,8 +171,8 @@ def triton_routes() -> list[APIRoute]:
     ]
 
 
-def route(decoder: Decoder, has_interventions: bool, has_lens: bool) -> APIRoute:
-    """The documented route of a model, with the fields that it takes."""
+def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: FieldDefinitions) -> APIRoute:
+    """The documented route of a model, with the fields that it takes; ``files`` are those in place of an input."""
 
     def generate(body: Any) -> None: ...
 
@@ -185,6 +186,10 @@ def route(decoder: Decoder, has_interventions: bool, has_lens: bool) -> APIRoute
         fields.append((Integers | None, Field(None, alias="decoder_input_ids", description="[m]: the same as ids")))
     if "input_features" in model.inputs:
         fields.append((Any, Field(None, alias="input_features", description="see the operation without text")))
+        fields += [
+            (annotation, Field(None, alias=name, description=field.description))
+            for name, (annotation, field) in files.items()
+        ]
     if has_interventions:
         fields.append((list[Intervention] | None, Field(None, alias=INTERVENTIONS, max_length=MAX_INTERVENTIONS,
             description="changes of activations, of the prompt and of new tokens")))  # fmt: skip

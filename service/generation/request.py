@@ -14,6 +14,7 @@ from service.codec.long_tensor import LongTensor
 from service.generation.decoder import Decoder
 from service.generation.sampling import NUMBERS, Number, Sampling, read_sampling
 from service.generation.sequence import LOGPROBS, Wanted
+from service.inference.source import InputSource
 from service.interventions.lens.request import TOP_K, read_top_k
 from service.interventions.request import FIELD as INTERVENTIONS
 from service.interventions.request import Intervention
@@ -55,6 +56,7 @@ class GenerateFields:
     wanted: Wanted = field(default_factory=Wanted)
     interventions: Sequence[Intervention] = ()
     lens_top_k: int = 0
+    files: Any = None  # a reference to those of which an input is made
     id: str | None = None  # that the answer repeats
 
 
@@ -64,9 +66,11 @@ def read(
     decoder: Decoder,
     max_text_bytes: int,
     source: InterventionSource,
+    files: InputSource[Any],
     fields_of: Callable[[JsonObject, JsonReader, Sequence[str]], dict[str, Any]],
 ) -> GenerateFields:
-    """The fields of the JSON ``content``, of which ``parts`` were cut out. ``fields_of`` finds those that are known.
+    """The fields of the JSON ``content``, of which ``parts`` were cut out. ``fields_of`` finds those that are known,
+    and ``files`` those of files.
 
     ``check_outputs`` is still to be called.
 
@@ -76,16 +80,17 @@ def read(
     """
     json, reader, model = parse_object(content, parts), JsonReader(parts), decoder.model
     main = [name for name in model.inputs if name == "input_features"]
-    fields = fields_of(json, reader, (*FIELDS, *main))
+    of_files = [*files.fields_for(model)] if main else []
+    fields = fields_of(json, reader, (*FIELDS, *main, *of_files))
     given = {name: value for name, value in fields.items() if value is not None}
-    _exclude(given, ("text", "input_ids", *main))
+    _exclude(given, ("text", "input_ids", *main, *of_files))
     _exclude(given, (DECODER_TEXT, DECODER_IDS))
     two_stacks = decoder.generation.two_stacks
     for name in (DECODER_TEXT, DECODER_IDS):
         if name in given and not two_stacks:
             raise Invalid(f"not accepted: model '{model.name}' has one stack; its prompt is text or input_ids", name)
     texts = None
-    if not given.keys() & {"input_ids", *main}:
+    if not given.keys() & {"input_ids", *main, *of_files}:
         texts = read_texts(reader, {name: given[name] for name in TEXTS if name in given}, model, max_text_bytes)
     tensors = {
         name: reader.tensor(_spec(name, model), given[name])
@@ -114,6 +119,7 @@ def read(
         if INTERVENTIONS in given
         else (),
         lens_top_k=read_top_k(given[TOP_K], model) if TOP_K in given else 0,
+        files=files.read({name: reader.part(given[name]) for name in of_files if name in given}, model, reader),
         id=given.get(ID),
     )
 

@@ -18,6 +18,7 @@ from service.generation.endpoint import GenerateEndpoint, GenerateRequest, Token
 from service.generation.generated import Generated
 from service.generation.request import CHANGES, ID, MAX_NEW, GenerateFields, read
 from service.http.response import Pieces
+from service.inference.source import InputSource
 from service.model.model import Model
 from service.native.request import collect
 
@@ -43,7 +44,8 @@ class TritonEndpoint(GenerateEndpoint):
         def fields_of(json: JsonObject, reader: JsonReader, known: Sequence[str]) -> dict[str, Any]:
             return _fields(json, reader, known, path.endswith(STREAM))
 
-        return read(content, parts, decoder, self.pipeline.settings.max_text_bytes, self.source, fields_of)
+        limit = self.pipeline.settings.max_text_bytes
+        return read(content, parts, decoder, limit, self.source, InputSource(), fields_of)
 
     def named(self, error: HeedError) -> HeedError:
         if error.field not in NAMES:

@@ -61,6 +61,7 @@ class InputSource(Generic[Reference]):
     """
 
     fields: FieldDefinitions = NO_FIELDS
+    stores_inputs = True  # else it makes ``tensors``, and has nothing to ``open``; a request may use one that stores
 
     def fields_for(self, _model: Model) -> FieldDefinitions:
         """Those of ``fields`` that requests to a model may have."""
@@ -76,7 +77,21 @@ class InputSource(Generic[Reference]):
         """
         return None
 
-    def open(self, reference: Reference, model: Model, context: RequestContext) -> Stages[SourceInputs]:
+    @property
+    def of_tensors(self) -> "InputSource[Any]":
+        """The source without those that store inputs."""
+        return InputSource[Any]() if self.stores_inputs else self
+
+    def tensors(self, _reference: Reference, _model: Model, _context: RequestContext) -> Stages[dict[str, np.ndarray]]:
+        """The inputs of the model that are computed from the fields, and belong to the request as those of its body do.
+
+        Raises:
+            Invalid, UnsupportedMedia, TooLarge: a field that is wrong.
+        """
+        yield from ()
+        return {}
+
+    def open(self, reference: Reference, model: Model, context: RequestContext) -> Stages[SourceInputs | None]:
         """The inputs of a request to ``model``, which are kept until the request's reservation is released.
 
         Raises:
@@ -85,12 +100,16 @@ class InputSource(Generic[Reference]):
         raise NotImplementedError("no request refers to it")
 
 
-class Sources(InputSource[tuple[InputSource[Any], Any]]):
-    """Several sources, of which a request may use one."""
+class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
+    """Several sources, of which a request may use one that stores inputs, and any others."""
 
     def __init__(self, sources: Sequence[InputSource[Any]]) -> None:
         self._sources = sources
         self._fields: WeakKeyDictionary[Model, FieldDefinitions] = WeakKeyDictionary()
+
+    @property
+    def of_tensors(self) -> "Sources":
+        return Sources([source for source in self._sources if not source.stores_inputs])
 
     def fields_for(self, model: Model) -> FieldDefinitions:
         fields = self._fields.get(model)
@@ -101,20 +120,33 @@ class Sources(InputSource[tuple[InputSource[Any], Any]]):
 
     def read(
         self, given: Mapping[str, Any], model: Model, reader: JsonReader | None
-    ) -> tuple[InputSource[Any], Any] | None:
-        found: tuple[InputSource[Any], Any] | None = None
+    ) -> Sequence[tuple[InputSource[Any], Any]] | None:
+        found: list[tuple[InputSource[Any], Any]] = []
         for source in self._sources:
             own = {name: given[name] for name in source.fields_for(model) if name in given}
             reference = source.read(own, model, reader)
-            if reference is not None and found is not None:
-                raise Invalid(
-                    f"cannot be given together with {next(iter(found[0].fields_for(model)))}", next(iter(own))
-                )
-            found = found if reference is None else (source, reference)
-        return found
+            if reference is None:
+                continue
+            for other, _ in found:
+                if source.stores_inputs and other.stores_inputs:
+                    raise Invalid(
+                        f"cannot be given together with {next(iter(other.fields_for(model)))}", next(iter(own))
+                    )
+            found.append((source, reference))
+        return found or None
+
+    def tensors(
+        self, reference: Sequence[tuple[InputSource[Any], Any]], model: Model, context: RequestContext
+    ) -> Stages[dict[str, np.ndarray]]:
+        made = {}
+        for source, own in reference:
+            made |= yield from source.tensors(own, model, context)
+        return made
 
     def open(
-        self, reference: tuple[InputSource[Any], Any], model: Model, context: RequestContext
-    ) -> Stages[SourceInputs]:
-        source, own = reference
-        return source.open(own, model, context)
+        self, reference: Sequence[tuple[InputSource[Any], Any]], model: Model, context: RequestContext
+    ) -> Stages[SourceInputs | None]:
+        for source, own in reference:
+            if source.stores_inputs:
+                return (yield from source.open(own, model, context))
+        return None

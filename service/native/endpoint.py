@@ -10,6 +10,7 @@ from starlette.routing import Route
 from starlette.types import Receive
 
 from service.base.cost import AssumedCost
+from service.base.errors import Malformed
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, require_json
@@ -51,17 +52,28 @@ class NativeEndpoint(InferenceEndpoint[R]):
         parsed: ParsedRequest,
         tensors: dict[str, np.ndarray],
         model: Model,
-        stored: SourceInputs | None,
+        context: RequestContext,
     ) -> Stages[AttentionRequest]:
-        """As ``request.complete``; in a thread where the inputs of a source take long to be added.
+        """The request with these ``tensors``, in the order of the model's inputs, and the inputs of its source.
+
+        It is planned in a thread where these take long to be added.
 
         Raises:
+            Malformed: an input that another field is computed to, too.
             Invalid, TooMuchMemory: as ``request.complete``.
+            NotFound, Gone, Conflict, TooLarge, UnsupportedMedia: as ``InputSource.open`` and ``tensors``.
         """
+        stored: SourceInputs | None = None
+        if parsed.reference is not None:
+            made = yield from self.source.tensors(parsed.reference, model, context)
+            for name in made.keys() & tensors.keys():
+                raise Malformed("given, and computed from another field, too; send one of them", name)
+            tensors = {name: (tensors | made)[name] for name in model.inputs if name in tensors or name in made}
+            stored = yield from self.stored(parsed.reference, model, context)
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
-        if stored is None or not stored.is_long_to_add:
-            return work()
-        request: AttentionRequest = yield Stage(self._planning, 0, work)
+        is_long = stored is not None and stored.is_long_to_add
+        request: AttentionRequest = (yield Stage(self._planning, 0, work)) if is_long else work()
+        request.task.deadline = self.deadline(context)
         return request
 
     def encode_answer(
@@ -99,10 +111,7 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         rest, parts = yield from self.cut(content)
         steps = read(rest, parts, model, self.source, context.reservation)
         parsed, tensors = yield Stage(self.decoding, len(content), steps)
-        stored = yield from self.stored(parsed.reference, model, context)
-        request = yield from self.complete(parsed, tensors, model, stored)
-        request.task.deadline = self.deadline(context)
-        return request
+        return (yield from self.complete(parsed, tensors, model, context))
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:

@@ -83,9 +83,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         steps = read_all(parsed.tensors, context.reservation)
         tensors = (yield Stage(self.decoding, len(content), steps)) | token_tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
-        stored = yield from self.stored(parsed.reference, model, context)
-        attention = yield from self.complete(parsed, ordered, model, stored)
-        attention.task.deadline = self.deadline(context)
+        attention = yield from self.complete(parsed, ordered, model, context)
         return TextRequest(attention, tokens, fields)
 
     def encode(

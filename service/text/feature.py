@@ -8,15 +8,14 @@ from starlette.types import ASGIApp
 
 from service.feature import Core, Feature
 from service.model.model import Model
-from service.model.spec import IMAGE_INPUT, TOKEN_INPUTS
+from service.model.spec import TOKEN_INPUTS
 from service.text import openapi
 from service.text.endpoint import TextEndpoint, TokenizeEndpoint
-from service.text.preprocessor import load_preprocessor
 from service.tokens.tokenizer import load_tokenizer
 
 
 class TextFeature(Feature):
-    """``/v1/text/{model}`` and ``/v1/tokenize/{model}``, and the files by which models take texts and pictures."""
+    """``/v1/text/{model}`` and ``/v1/tokenize/{model}``, and the files by which models take texts."""
 
     def routes(self, core: Core) -> Sequence[Route]:
         texts = TextEndpoint(core.repository, core.settings, core.engine, core.source)
@@ -30,8 +29,6 @@ class TextFeature(Feature):
     def load(self, folder: Path, model: Model) -> None:
         if not model.inputs.keys().isdisjoint(TOKEN_INPUTS):
             model.tokenizer = load_tokenizer(folder)
-        if IMAGE_INPUT in model.inputs:
-            model.preprocessor = load_preprocessor(folder)
 
     def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         return openapi.routes(blocks, core.source)

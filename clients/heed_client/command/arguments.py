@@ -54,6 +54,7 @@ examples:
   heed run scaled_dot_product --request examples/sentence.json --labels examples/sentence.tokens.json --at 0,1 --show
   heed run minilm --text "It was too tired." --at 5,3 --show
   heed run gpt2 --text "The animal" --generate 20 --show
+  heed run vit --image cat.png --layer 11 --head 3 --show
   heed run multi_head --describe
 """
 
@@ -85,6 +86,10 @@ def parser() -> Parser:
         metavar="NAME=FILE",
         help="any other tensor, such as a learned matrix",
     )
+
+    add = root.add_argument_group("files, of a model of pictures or sound; repeat a flag for a batch").add_argument
+    add("--image", action="append", metavar="FILE", dest="images", help="a PNG, JPEG or WebP in place of pixel_values")
+    add("--audio", action="append", metavar="FILE", help="a WAV or FLAC in place of input_values or input_features")
 
     add = root.add_argument_group("texts, of a model with a tokenizer; its tokens label the heat maps").add_argument
     add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")

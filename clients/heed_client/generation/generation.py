@@ -74,8 +74,9 @@ class _Generation:
 
     def _stream(self) -> Call[httpx.Response]:
         """Send the request. The response has the events."""
-        if isinstance(self._request.fields.get("text"), list):
-            raise ValueError("text: a loop takes one prompt; call result() for a list")
+        for name in ("text", "audio"):
+            if isinstance(self._request.fields.get(name), list):
+                raise ValueError(f"{name}: a loop takes one prompt; call result() for a list")
         self._begin()
         self._events = Events()
         self._response = yield from self._request.send(self._calls, stream=True)

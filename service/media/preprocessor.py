@@ -1,4 +1,4 @@
-"""A model's image processor, from its preprocessor_config.json: the steps from a picture to numbers."""
+"""The files of processors; and a model's image processor, the steps from a picture to numbers."""
 
 import json
 import logging
@@ -10,6 +10,7 @@ from typing import Any
 log = logging.getLogger("heed")
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
+PROCESSOR_FILE = "processor_config.json"  # of a processor of texts, too, which has the other in it
 RESCALE_FACTOR = 1 / 255  # of transformers' image processors where their file has none
 
 
@@ -28,18 +29,22 @@ class Preprocessor:
     image_std: tuple[float, ...] | None
 
 
-def load_preprocessor(folder: Path) -> Preprocessor | None:
-    """The image processor in ``folder``; None where it has no such file, or one that is no JSON object."""
+def read_preprocessor(folder: Path, inner: str = "image_processor") -> dict[str, Any] | None:
+    """The file of the processor in ``folder``; None where there is none, or one that is no JSON object.
+
+    In the file of a processor of texts, too, it is the field ``inner``.
+    """
     file = folder / PREPROCESSOR_FILE
-    if not file.is_file():
-        return None
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        log.warning("%s is ignored: it is not a JSON object", file)
-        return None
+    if file.is_file():
+        return _json_object(file)
+    file = folder / PROCESSOR_FILE
+    content = _json_object(file) if file.is_file() else None
+    found = content and content.get(inner)
+    return found if isinstance(found, dict) else None
+
+
+def preprocessor(content: dict[str, Any]) -> Preprocessor:
+    """The numbers in the file ``content``."""
     factor = content.get("rescale_factor", RESCALE_FACTOR)
     rescales, normalizes = (content.get(name) is not False for name in ("do_rescale", "do_normalize"))
     return Preprocessor(
@@ -48,6 +53,17 @@ def load_preprocessor(folder: Path) -> Preprocessor | None:
         _numbers(content.get("image_mean")) if normalizes else None,
         _numbers(content.get("image_std")) if normalizes else None,
     )
+
+
+def _json_object(file: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError:
+        content = None
+    if isinstance(content, dict):
+        return content
+    log.warning("%s is ignored: it is not a JSON object", file)
+    return None
 
 
 def _before_crop(content: dict[str, Any]) -> tuple[int, ...] | None:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from service.media.preprocessor import Preprocessor, preprocessor, read_preprocessor
 from service.native.preprocessor_schema import describe_preprocessor
-from service.text.preprocessor import Preprocessor, load_preprocessor
 
 MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.5, 1]
 CONFIG = {"do_rescale": True, "rescale_factor": 0.5, "do_normalize": True, "image_mean": MEAN, "image_std": STD}
@@ -24,12 +24,22 @@ FILES = {
 }
 
 
+def loaded(folder):
+    content = read_preprocessor(folder)
+    return None if content is None else preprocessor(content)
+
+
 @pytest.mark.parametrize(("content", "expected"), FILES.values(), ids=FILES)
 def test_the_file(content, expected, tmp_path):
     if content is not None:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         (tmp_path / "preprocessor_config.json").write_bytes(body)
-    assert load_preprocessor(tmp_path) == (None if expected is None else Preprocessor(None, *expected))
+    assert loaded(tmp_path) == (None if expected is None else Preprocessor(None, *expected))
+
+
+def test_the_file_of_a_processor_of_texts_too(tmp_path):
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": CONFIG, "processor_class": "CLIP"}))
+    assert loaded(tmp_path) == Preprocessor(None, 0.5, tuple(MEAN), tuple(STD))
 
 
 SIZES = [
@@ -50,7 +60,7 @@ def test_what_is_cut_out(size, expected, tmp_path):
     ):
         content = {"size": size, "crop_size": {"height": 224, "width": 224}, **more}
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
-        assert load_preprocessor(tmp_path).resize == resize
+        assert loaded(tmp_path).resize == resize
 
 
 def described(positions, config, pixels=("batch", 3, 16, 24)):

@@ -1,0 +1,141 @@
+"""From a picture to ``pixel_values``: the steps of transformers' image processors that use Pillow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from service.media.preprocessor import Preprocessor
+
+ENDINGS = ("Fast", "ImageProcessor", "FeatureExtractor")  # of the name of a type
+
+
+class Kind(NamedTuple):
+    """What an image processor does where its file does not say it."""
+
+    resample: Image.Resampling
+    is_square: bool = True  # a size of one number is both sides', else that of the shortest
+    crops: bool = False
+
+
+BILINEAR, BICUBIC = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
+KINDS = {  # those of transformers that have these steps and no others
+    "Beit": Kind(BICUBIC),
+    "Bit": Kind(BICUBIC, is_square=False, crops=True),
+    "Blip": Kind(BICUBIC),
+    "ChineseCLIP": Kind(BICUBIC, is_square=False, crops=True),
+    "CLIP": Kind(BICUBIC, is_square=False, crops=True),
+    "DeiT": Kind(BICUBIC, crops=True),
+    "OwlViT": Kind(BICUBIC),
+    "Pvt": Kind(BICUBIC),
+    "Segformer": Kind(BILINEAR),
+    "Siglip": Kind(BICUBIC),
+    "ViT": Kind(BILINEAR),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImageProcessor:
+    """Resizes a picture to ``resize``, cuts its middle out, and normalizes it as ``numbers`` says.
+
+    ``resize`` is (shortest edge,), (height, width), or None, and ``crop`` (height, width), or None.
+    """
+
+    channels: int
+    resize: tuple[int, ...] | None
+    resample: Image.Resampling
+    crop: tuple[int, int] | None
+    numbers: Preprocessor
+
+    def __call__(self, picture: Image.Image) -> np.ndarray:
+        """The ``pixel_values`` [channels, height, width] of a picture, float32."""
+        if self.resize is not None:
+            picture = picture.resize(self._size(picture), self.resample)
+        pixels = np.asarray(picture).reshape(picture.height, picture.width, self.channels).transpose(2, 0, 1)
+        if self.crop is not None:
+            pixels = _middle(pixels, *self.crop)
+        factor, mean, std = self.numbers.rescale_factor, self.numbers.image_mean, self.numbers.image_std
+        values = (pixels if factor is None else pixels.astype(np.float64) * factor).astype(np.float32)
+        if mean is not None and std is not None:
+            values = (values - _of_channels(mean)) / _of_channels(std)
+        return values
+
+    def _size(self, picture: Image.Image) -> tuple[int, int]:
+        """Width and height of the resized ``picture``."""
+        assert self.resize is not None
+        if len(self.resize) == 2:
+            return self.resize[1], self.resize[0]
+        (shortest,), (width, height) = self.resize, picture.size
+        longest = int(shortest * max(width, height) / min(width, height))
+        return (shortest, longest) if width <= height else (longest, shortest)
+
+
+def image_processor(
+    content: dict[str, Any], numbers: Preprocessor, channels: int, height: int, width: int
+) -> ImageProcessor:
+    """The image processor of the file ``content``, for a model that takes ``channels`` x ``height`` x ``width``.
+
+    Raises:
+        ValueError: it is of another kind, or makes pictures of another size; the message says which.
+    """
+    name = content.get("image_processor_type") or content.get("feature_extractor_type")
+    kind = KINDS.get(_without_ending(name)) if isinstance(name, str) else None
+    if kind is None:
+        raise ValueError(f"its image processor is {name or 'not named'}; supported: {', '.join(KINDS)}")
+    resample = content.get("resample")
+    resize = _sides(content.get("size"), kind.is_square) if content.get("do_resize") is not False else None
+    crops = content.get("do_center_crop")
+    crop = _sides(content.get("crop_size"), True) if (kind.crops if crops is None else crops) else None
+    sides = crop or resize
+    if sides is None or len(sides) != 2 or (sides[0], sides[1]) != (height, width):
+        got = " x ".join(map(str, sides)) if sides and len(sides) == 2 else "pictures of any size"
+        raise ValueError(f"its image processor makes {got} pixels; the model takes {height} x {width}")
+    if content.get("do_normalize") is not False:
+        for of_channels in (numbers.image_mean, numbers.image_std):
+            if of_channels is None or len(of_channels) not in (1, channels):
+                raise ValueError(f"its image processor has no image_mean and image_std of {channels} channels")
+    known = [kind.resample] if resample is None else [one for one in Image.Resampling if one == resample]
+    if channels not in (1, 3) or not known:
+        raise ValueError(f"its pictures have {channels} channels, and resample {resample}")
+    return ImageProcessor(channels, resize, known[0], crop and (crop[0], crop[1]), numbers)
+
+
+def _without_ending(name: str) -> str:
+    for ending in ENDINGS:
+        name = name.removesuffix(ending)
+    return name
+
+
+def _sides(size: Any, is_square: bool) -> tuple[int, ...] | None:
+    """(shortest edge,) or (height, width) of a size in a file, which in old ones is a number; None = neither."""
+    if not isinstance(size, dict):
+        size = dict.fromkeys(("height", "width"), size) if is_square else {"shortest_edge": size}
+    names = ("height", "width") if "height" in size else ("shortest_edge",)
+    sides = tuple(size.get(name) for name in names)
+    return sides if all(type(side) is int and side > 0 for side in sides) and not size.get("longest_edge") else None
+
+
+def _middle(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The middle of [channels, height, width], with zeros around it where ``pixels`` are fewer."""
+    channels, *sizes = pixels.shape
+    cut = np.zeros((channels, height, width), pixels.dtype)
+    (from_y, to_y), (from_x, to_x) = (
+        _overlap(size, wanted) for size, wanted in zip(sizes, (height, width), strict=True)
+    )
+    cut[:, to_y, to_x] = pixels[:, from_y, from_x]
+    return cut
+
+
+def _overlap(size: int, wanted: int) -> tuple[slice, slice]:
+    """The part of an axis of ``size`` that is kept, and its place in one of ``wanted``."""
+    if size >= wanted:
+        start = (size - wanted) // 2
+        return slice(start, start + wanted), slice(wanted)
+    start = (wanted - size + 1) // 2
+    return slice(size), slice(start, start + size)
+
+
+def _of_channels(numbers: Sequence[float]) -> np.ndarray:
+    return np.array(numbers, np.float32).reshape(-1, 1, 1)

@@ -1,0 +1,39 @@
+"""The field ``images`` as a source of ``pixel_values``."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from service.base.errors import TooLarge
+from service.media.source import FileSource
+from service.model.spec import IMAGE_INPUT
+
+if TYPE_CHECKING:  # they need Pillow, which may be missing
+    from service.media.image_processor import ImageProcessor
+    from service.media.picture import Picture
+
+MAX_PIXELS = 64_000_000  # of all pictures of a request: a camera's largest, and a second to unpack
+
+
+class ImageSource(FileSource["Picture", "ImageProcessor"]):
+    """Makes ``pixel_values`` of pictures."""
+
+    name = "images"
+    kinds = "PNG, JPEG or WebP"
+    names = (IMAGE_INPUT,)
+
+    def opened(self, content: bytearray, field: str) -> "Picture":
+        from service.media.picture import Picture
+
+        return Picture(content, field)
+
+    def check(self, files: Sequence["Picture"], _: "ImageProcessor") -> None:
+        total = sum(picture.pixels for picture in files)
+        if total > MAX_PIXELS:
+            got = f"{total / 1e6:,.0f} million pixels" + ("" if len(files) == 1 else ", with those before it")
+            most = f"{MAX_PIXELS / 1e6:.0f} million"
+            raise TooLarge(f"has {got}; the limit is {most}; send smaller pictures", files[-1].field)
+
+    def tensor(self, file: "Picture", processor: "ImageProcessor") -> np.ndarray:
+        return processor(file.unpacked(processor.channels))

@@ -1,0 +1,70 @@
+"""Files of pictures: PNG, JPEG and WebP."""
+
+from io import BytesIO
+
+from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
+
+from service.base.errors import Invalid, UnsupportedMedia
+
+FORMATS = ("JPEG", "PNG", "WEBP")
+MAX_SCANS = 100  # of a JPEG, each of which may have all pixels
+END_OF_SCAN_HEADER = b"\xff\xda"
+OPAQUE_BYTES, BYTES = 12, 28  # memory for each pixel: unpacked, turned, and as RGB; with transparency on white, too
+WHITE = (255, 255, 255, 255)
+
+Image.MAX_IMAGE_PIXELS = None  # ImageSource has a limit that is lower
+PngImagePlugin.MAX_TEXT_MEMORY = 1 << 20  # of comments, which are unpacked with the header
+
+
+class Picture:
+    """A file whose header is read."""
+
+    def __init__(self, content: bytes | bytearray, field: str) -> None:
+        """Read the header.
+
+        Raises:
+            UnsupportedMedia: it is none of ``FORMATS``.
+            Invalid: it is broken.
+        """
+        self.field = field
+        try:
+            self._image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
+        except UnidentifiedImageError:
+            raise UnsupportedMedia("expected a file of PNG, JPEG or WebP", field) from None
+        except MemoryError:
+            raise
+        except Exception:  # whatever a broken file makes of Pillow's parsers
+            raise self._broken() from None
+        if self._image.format in ("JPEG", "MPO") and content.count(END_OF_SCAN_HEADER) > MAX_SCANS:
+            raise Invalid(f"a JPEG of more than {MAX_SCANS} scans", field)
+
+    @property
+    def pixels(self) -> int:
+        return self._image.width * self._image.height
+
+    @property
+    def memory(self) -> int:
+        """Upper bound in bytes on what ``unpacked`` takes."""
+        return self.pixels * (OPAQUE_BYTES if self._image.mode in ("RGB", "L", "1") else BYTES)
+
+    def unpacked(self, channels: int) -> Image.Image:
+        """The picture as it is to be seen, of one channel (luminance) or three, and what is transparent on white.
+
+        Of an animation it is the first picture.
+
+        Raises:
+            Invalid: the file is truncated or broken.
+        """
+        try:
+            image = ImageOps.exif_transpose(self._image)
+            if "A" in image.getbands() or image.info.get("transparency") is not None:
+                image = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
+            return image.convert("RGB" if channels == 3 else "L")
+        except MemoryError:
+            raise
+        except Exception:
+            raise self._broken() from None
+
+    def _broken(self) -> Invalid:
+        return Invalid("the file is truncated or damaged", self.field)

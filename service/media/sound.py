@@ -1,0 +1,83 @@
+"""Files of sound: WAV and FLAC, decoded to one channel at a model's rate."""
+
+from io import BytesIO
+
+import numpy as np
+import soundfile
+import soxr
+
+from service.base.errors import Invalid, UnsupportedMedia
+
+FORMATS = ("FLAC", "RF64", "WAV", "WAVEX")
+MAGIC = (b"RIFF", b"RF64", b"fLaC")  # other files do not reach the library
+MIN_RATE, MAX_RATE = 1_000, 768_000  # samples a second
+MAX_CHANNELS = 32
+SAMPLE_BYTES = 4
+
+
+class Sound:
+    """A file whose header is read."""
+
+    def __init__(self, content: bytes | bytearray, field: str) -> None:
+        """Read the header.
+
+        Raises:
+            UnsupportedMedia: it is none of ``FORMATS``.
+            Invalid: it is broken, or has more channels or another rate than the limits.
+        """
+        self.field = field
+        if not content.startswith(MAGIC):
+            raise UnsupportedMedia("expected a file of WAV or FLAC", field)
+        try:
+            self._file = soundfile.SoundFile(BytesIO(content))
+        except MemoryError:
+            raise
+        except Exception:  # whatever a broken file makes of the library
+            raise self._broken() from None
+        if self._file.format not in FORMATS:
+            raise UnsupportedMedia("expected a file of WAV or FLAC", field)
+        if not (MIN_RATE <= self._file.samplerate <= MAX_RATE and self._file.channels <= MAX_CHANNELS):
+            raise Invalid(
+                f"has {self._file.channels} channels at {self._file.samplerate:,} samples a second; expected at most "
+                f"{MAX_CHANNELS} at {MIN_RATE:,} to {MAX_RATE:,}",
+                field,
+            )
+
+    @property
+    def seconds(self) -> float:
+        return float(self._file.frames / self._file.samplerate)
+
+    @property
+    def memory(self) -> int:
+        """Upper bound in bytes on what ``decoded`` takes."""
+        return int(self._file.frames * (2 * self._file.channels + 4) * SAMPLE_BYTES)
+
+    def samples(self, rate: int) -> int:
+        """The number of samples at ``rate``."""
+        return round(self._file.frames * rate / self._file.samplerate)
+
+    def decoded(self, rate: int) -> np.ndarray:
+        """The samples at ``rate``, float32, of which the mean of all channels is taken.
+
+        Raises:
+            Invalid: the file is truncated or broken, or a sample is not finite.
+        """
+        frames = self._file.frames
+        try:
+            samples = self._file.read(frames, dtype="float32", always_2d=True)
+        except MemoryError:
+            raise
+        except Exception:
+            raise self._broken() from None
+        if len(samples) < frames:
+            raise self._broken()
+        if not np.isfinite(samples).all():
+            raise Invalid("a sample is not finite", self.field)
+        mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1, dtype=np.float32)
+        if self._file.samplerate != rate:
+            mono = soxr.resample(mono, self._file.samplerate, rate)
+        resampled: np.ndarray = mono
+        return resampled
+
+    def _broken(self) -> Invalid:
+        return Invalid("the file is truncated or damaged", self.field)

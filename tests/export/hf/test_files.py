@@ -1,0 +1,125 @@
+"""Models of pictures and sound, served from their directory, answer a file as transformers does with its processor."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name
+
+from export.__main__ import main
+from tests.support.application import running
+from tests.support.families import FAMILIES, IMAGE, LAYERS, Family, save
+from tests.support.media import files, sound_of, tone
+
+pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # those of transformers
+ERROR = 3e-6  # of weights, between ONNX Runtime and transformers in float64
+SIZE = {"height": 16, "width": 16}
+PICTURES = {  # the model, its image processor with settings
+    "vit": (Family("ViTModel", IMAGE), "ViT", {"size": SIZE}),
+    "deit": (Family("DeiTModel", IMAGE), "DeiT", {"size": {"height": 20, "width": 20}, "crop_size": SIZE}),
+    "dinov2": (Family("Dinov2Model", IMAGE), "Bit", {"size": {"shortest_edge": 18}, "crop_size": SIZE}),
+    "siglip": (Family("SiglipVisionModel", IMAGE), "Siglip", {"size": SIZE}),
+    "clip": (Family("CLIPVisionModel", IMAGE), "CLIP", {"size": {"shortest_edge": 16}, "crop_size": SIZE}),
+}
+RATE = 16_000
+SOUNDS = [tone(seconds, RATE)[:, 0] for seconds in (0.03, 0.1, 0.2)]
+AST = {"max_length": 32, "num_mel_bins": 16, "patch_size": 8, "frequency_stride": 8, "time_stride": 8}
+WAV2VEC2 = {
+    **LAYERS,
+    **{"conv_dim": [16, 16], "conv_stride": [5, 4], "conv_kernel": [10, 3], "num_feat_extract_layers": 2},
+    **{"vocab_size": 60, "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2},
+}
+RECORDINGS = {  # the model, its feature extractor with settings, and how this is called
+    "ast": (
+        Family("ASTModel", {**LAYERS, **AST}),
+        transformers.ASTFeatureExtractor(max_length=32, num_mel_bins=16),
+        {},
+    ),
+    "wav2vec2": (
+        Family("Wav2Vec2Model", WAV2VEC2, ("--input", "input_values=3200")),
+        transformers.Wav2Vec2FeatureExtractor(),
+        {"padding": "max_length", "max_length": 3200},
+    ),
+    "hubert": (
+        Family("HubertModel", WAV2VEC2, ("--input", "input_values=3200")),
+        transformers.Wav2Vec2FeatureExtractor(),
+        {"padding": "max_length", "max_length": 3200},
+    ),
+}
+
+
+def served(name, family, processor, folder, field, sent):
+    """The weights of a server for these files, in the model's directory of ``folder``."""
+    save(family, folder / "saved")
+    processor.save_pretrained(folder / "saved")
+    target = ["--repository", str(folder / "models"), "--name", name]
+    assert main(["hf", str(folder / "saved"), *target, *family.flags]) == 0
+    with running(folder / "models") as client:
+        body = {field: [base64.b64encode(content).decode() for content in sent], "outputs": ["weights"]}
+        response = client.post(f"/v1/attention/{name}", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()["weights"]
+
+
+def expected(family, folder, values):
+    """The weights of transformers in float64."""
+    model = getattr(transformers, family.model).from_pretrained(folder / "saved", attn_implementation="eager")
+    with torch.no_grad():
+        return torch.stack(model.eval().double()(values.double(), output_attentions=True).attentions)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_weights_of_a_picture_are_those_of_transformers(name, tmp_path):
+    family, kind, settings = PICTURES[name]
+    processor = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")(**settings)
+    sent = [files()[mode] for mode in ("JPEG", "320x240", "WebP", "transparent")]
+    weights = served(name, family, processor, tmp_path, "images", sent)
+    opened = [processor.convert_to_rgb(Image.open(io.BytesIO(content))) for content in sent]
+    values = processor(opened, return_tensors="pt")["pixel_values"]
+    np.testing.assert_allclose(weights, expected(family, tmp_path, values), rtol=0, atol=ERROR)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_the_weights_of_a_sound_are_those_of_transformers(name, tmp_path):
+    family, extractor, options = RECORDINGS[name]
+    sent = [sound_of(samples, RATE) for samples in SOUNDS]
+    weights = served(name, family, extractor, tmp_path, "audio", sent)
+    values = extractor(SOUNDS, sampling_rate=RATE, return_tensors="pt", **options)["input_values"]
+    np.testing.assert_allclose(weights, expected(family, tmp_path, values), rtol=0, atol=ERROR)
+
+
+def test_a_sound_of_whisper_beside_its_text(tmp_path):
+    extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    family = FAMILIES["whisper"]
+    family = Family(family.model, {**family.config, "max_source_positions": 50})
+    save(family, tmp_path / "saved")
+    extractor.save_pretrained(tmp_path / "saved")
+    assert main(["hf", str(tmp_path / "saved"), "--repository", str(tmp_path / "models"), "--name", "whisper"]) == 0
+    content = base64.b64encode(sound_of(SOUNDS[2], RATE)).decode()
+    features = extractor(SOUNDS[2], sampling_rate=RATE, return_tensors="pt")["input_features"]
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(
+        tmp_path / "saved", attn_implementation="eager"
+    )
+    with running(tmp_path / "models") as client:
+        body = {"audio": content, "decoder_input_ids": [0, 5, 7], "outputs": ["cross_weights"]}
+        response = client.post("/v1/attention/whisper", json=body)
+        options = {"max_new_tokens": 6, "ignore_eos": True, "outputs": ["cross_weights"]}
+        written = client.post("/v1/generate/whisper", json={"audio": [content], **options})
+        from_numbers = client.post("/v1/generate/whisper", json={"input_features": features.tolist(), **options})
+        both = client.post("/v1/generate/whisper", json={"audio": content, "input_features": features.tolist()})
+    assert (both.status_code, both.json()["field"]) == (400, "audio")
+    assert response.status_code == written.status_code == 200, (response.text, written.text)
+    (tokens,), (others,) = (one.json()["generated"] for one in (written, from_numbers))
+    assert [token["id"] for token in tokens] == [token["id"] for token in others]
+    for token, other in zip(tokens, others, strict=True):
+        np.testing.assert_allclose(token["cross_weights"], other["cross_weights"], rtol=0, atol=2e-5)
+    with torch.no_grad():
+        whole = model.eval().double()(
+            features.double(), decoder_input_ids=torch.tensor([[0, 5, 7]]), output_attentions=True
+        )
+    difference = np.array(response.json()["cross_weights"]) - torch.stack(whole.cross_attentions)[:, 0].numpy()
+    assert np.abs(difference).max() <= 2e-5  # Whisper's spectrogram itself differs by that between its ways

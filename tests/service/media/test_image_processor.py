@@ -1,0 +1,56 @@
+"""Pictures become the numbers that transformers' image processors, on Pillow, make of them."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from service.media.image_processor import KINDS, image_processor
+from service.media.picture import Picture
+from service.media.preprocessor import preprocessor
+from tests.support.media import files
+
+PROCESSORS = {  # what another than a kind's own settings are
+    **{kind: {} for kind in KINDS},
+    "CLIP from shortest 30": {"size": {"shortest_edge": 30}},
+    "DeiT as CLIP": {"size": {"shortest_edge": 30}, "crop_size": {"height": 20, "width": 28}},
+    "ViT not square": {"size": {"height": 20, "width": 28}},
+    "ViT by its nearest": {"resample": 0},
+    "ViT not rescaled": {"do_rescale": False},
+    "ViT not normalized": {"do_normalize": False},
+    "Bit larger than the picture": {"do_resize": False, "crop_size": {"height": 50, "width": 50}},
+}
+SMALL = {  # the size of a kind, smaller than its own, which takes long
+    True: {"size": {"height": 24, "width": 24}},
+    False: {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
+}
+
+
+def processors(name, tmp_path):
+    """Heed's image processor and transformers', of the file that transformers writes."""
+    from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name
+
+    kind = name.split(" ")[0]
+    settings = {**SMALL[not KINDS[kind].crops], **PROCESSORS[name]}
+    if KINDS[kind].crops and "crop_size" not in settings:
+        settings["crop_size"] = {"height": 24, "width": 24}
+    reference = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")(**settings)
+    reference.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "preprocessor_config.json").read_bytes())
+    sides = settings.get("crop_size", settings["size"])
+    height, width = sides["height"], sides["width"]
+    return image_processor(content, preprocessor(content), 3, height, width), reference
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+@pytest.mark.filterwarnings("ignore")  # those of transformers
+def test_the_numbers_are_those_of_transformers(name, tmp_path):
+    own, reference = processors(name, tmp_path)
+    for file, content in files().items():
+        picture = Picture(content, "images")
+        image = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+        expected = reference(reference.convert_to_rgb(image), return_tensors="np")["pixel_values"][0]
+        actual = own(picture.unpacked(3))
+        np.testing.assert_array_equal(actual, expected.astype(np.float32), err_msg=file)

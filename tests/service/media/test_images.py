@@ -1,0 +1,209 @@
+"""The field ``images`` of the native API: files of pictures in place of ``pixel_values``."""
+
+import base64
+import json
+import struct
+import sys
+import threading
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from service.media import images
+from service.media.image_processor import image_processor
+from service.media.picture import Picture
+from service.media.preprocessor import preprocessor
+from service.media.source import MAX_COUNT
+from tests.support.application import running
+from tests.support.media import file_of, noise, text_of, write_picture_model
+
+SIDE = 24
+VIT = {
+    "image_processor_type": "ViTImageProcessor",
+    "size": {"height": SIDE, "width": SIDE},
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.5, 0.5, 0.25],
+}
+MODELS = {
+    "colour": (VIT, 3),
+    "grey": (VIT | {"image_mean": [0.5], "image_std": [0.25]}, 1),
+    "plain": (None, 3),
+    "detr": (VIT | {"image_processor_type": "DetrImageProcessor"}, 3),
+    "other_size": (VIT | {"size": {"height": 32, "width": 30}}, 3),
+    "any_size": (VIT | {"size": {"shortest_edge": SIDE}}, 3),
+}
+PNG = file_of(noise(61, 47))
+PATH = "/v1/attention/colour"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    for name, (processor, channels) in MODELS.items():
+        write_picture_model(folder / name / "1", SIDE, SIDE, processor, channels)
+    with running(folder) as client:
+        yield client
+
+
+def expected(*contents: bytes, channels: int = 3) -> np.ndarray:
+    """The ``pixel_values`` of these files."""
+    processor, _ = MODELS["colour" if channels == 3 else "grey"]
+    own = image_processor(processor, preprocessor(processor), channels, SIDE, SIDE)
+    return np.stack([own(Picture(content, "images").unpacked(channels)) for content in contents])
+
+
+def seen(response) -> np.ndarray:
+    """The ``pixel_values`` that a model was run on."""
+    assert response.status_code == 200, response.text
+    return np.array(response.json()["output"], np.float32)
+
+
+def test_one_picture_is_a_request_without_a_batch(client):
+    np.testing.assert_array_equal(seen(client.post(PATH, json={"images": text_of(PNG)})), expected(PNG)[0])
+
+
+def test_a_list_of_pictures_is_a_batch(client):
+    files = [PNG, file_of(noise(30, 90), "JPEG"), file_of(noise(5, 5), "WEBP")]
+    plain = [text_of(content) for content in files]
+    for sent in (plain, [{"base64": text} for text in plain], [plain[0], *({"base64": text} for text in plain[1:])]):
+        np.testing.assert_array_equal(seen(client.post(PATH, json={"images": sent})), expected(*files))
+
+
+def test_a_data_url(client):
+    text = f"data:image/png;base64,{text_of(PNG)}"
+    for body in (json.dumps({"images": text}), json.dumps({"images": [text]}).replace("/", "\\/")):
+        response = client.post(PATH, content=body, headers={"Content-Type": "application/json"})
+        np.testing.assert_array_equal(seen(response).reshape(3, SIDE, SIDE), expected(PNG)[0])
+
+
+def test_line_breaks_are_ignored(client):
+    for content in (file_of(noise(9, 9)), file_of(noise(200, 150))):
+        lines = base64.encodebytes(content).decode()
+        assert "\n" in lines
+        np.testing.assert_array_equal(seen(client.post(PATH, json={"images": lines})), expected(content)[0])
+
+
+def test_a_grey_picture_of_a_model_of_one_channel(client):
+    response = client.post("/v1/attention/grey", json={"images": text_of(PNG)})
+    np.testing.assert_array_equal(seen(response).reshape(1, SIDE, SIDE), expected(PNG, channels=1)[0])
+
+
+def test_pictures_do_not_hold_up_the_event_loop(client, monkeypatch):
+    threads = set()
+    unpacked = Picture.unpacked
+
+    def noted(self, channels):
+        threads.add(threading.current_thread().name)
+        return unpacked(self, channels)
+
+    monkeypatch.setattr(Picture, "unpacked", noted)
+    for _ in range(20):
+        assert client.post(PATH, json={"images": text_of(PNG)}).status_code == 200
+    assert threads
+    assert not any("asyncio" in name or name == "MainThread" for name in threads)
+
+
+REFUSED_MODELS = {
+    "plain": "has no preprocessor_config.json",
+    "detr": "its image processor is DetrImageProcessor; supported: ",
+    "other_size": "makes 32 x 30 pixels; the model takes 24 x 24",
+    "any_size": "makes pictures of any size",
+}
+
+
+@pytest.mark.parametrize(("model", "reason"), REFUSED_MODELS.items(), ids=REFUSED_MODELS)
+def test_a_model_without_a_known_image_processor(client, model, reason):
+    response = client.post(f"/v1/attention/{model}", json={"images": text_of(PNG)})
+    assert (response.status_code, response.json()["field"]) == (422, "images")
+    assert reason in response.json()["detail"]
+    assert response.json()["detail"].endswith("; send pixel_values")
+
+
+def png_of(width: int, height: int) -> bytes:
+    """A PNG that says it has this size; its pixels are missing."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    body = struct.pack(">I", len(header)) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    data = b"IDAT" + zlib.compress(b"\0")
+    rest = struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    return b"\x89PNG\r\n\x1a\n" + body + rest
+
+
+JPEG = file_of(noise(200, 150), "JPEG", progressive=True)
+SCAN = JPEG[JPEG.index(b"\xff\xda") : -2]
+REFUSED = {
+    "empty": ("", 422, "images", "empty"),
+    "no base64": ("===", 422, "images", "invalid base64"),
+    "no picture": (text_of(b"hello"), 415, "images", "expected a file of PNG, JPEG or WebP"),
+    "a GIF": (text_of(file_of(noise(9, 9).convert("P"), "GIF")), 415, "images", "expected a file of PNG"),
+    "a BMP": ([text_of(PNG), text_of(file_of(noise(9, 9), "BMP"))], 415, "images[1]", "expected a file of PNG"),
+    "half a PNG": (text_of(PNG[: len(PNG) // 2]), 422, "images", "the file is truncated or damaged"),
+    "the beginning of a PNG": (text_of(PNG[:20]), 422, "images", "the file is truncated or damaged"),
+    "half a JPEG": (text_of(JPEG[: len(JPEG) // 2]), 422, "images", "the file is truncated or damaged"),
+    "half a WebP": (text_of(file_of(noise(99, 99), "WEBP")[:900]), 422, "images", "the file is truncated or damaged"),
+    "no pixels": (text_of(png_of(100, 100)), 422, "images", "the file is truncated or damaged"),
+    "a long side": (text_of(png_of(10**5, 10**5)), 413, "images", "has 10,000 million pixels; the limit is 64 million"),
+    "many scans": (text_of(JPEG[:-2] + SCAN * 30 + JPEG[-2:]), 422, "images", "a JPEG of more than 100 scans"),
+    "a URL": ("https://example.com/cat.png", 422, "images", "expected a file as base64; URLs are not loaded"),
+    "a file": ("file:///etc/passwd", 422, "images", "expected a file as base64; URLs are not loaded"),
+    "a data URL of text": ("data:image/png,x", 422, "images", "expected a data URL with base64"),
+    "a number": (3, 422, "images", "expected a file as base64, or a list of them, got 3"),
+    "an object": ({"base64": "x"}, 422, "images", "expected a file as base64, or a list of them, got an object"),
+    "a list of numbers": ([[1]], 422, "images[0]", "expected a file as base64, got a list"),
+    "another object": ([{"url": "x"}], 422, "images[0]", "expected a file as base64, got an object"),
+    "none": ([], 422, "images", f"expected 1 to {MAX_COUNT} files, got 0"),
+    "too many": (["x"] * (MAX_COUNT + 1), 422, "images", f"expected 1 to {MAX_COUNT} files, got 257"),
+}
+
+
+@pytest.mark.parametrize(("images", "status", "field", "reason"), REFUSED.values(), ids=REFUSED)
+def test_files_that_are_refused(client, images, status, field, reason):
+    response = client.post(PATH, json={"images": images})
+    problem = response.json()
+    assert (response.status_code, problem["field"]) == (status, field), problem
+    assert reason in problem["detail"]
+
+
+def test_pictures_that_have_too_many_pixels_together(client, monkeypatch):
+    monkeypatch.setattr(images, "MAX_PIXELS", 5_000)
+    response = client.post(PATH, json={"images": [text_of(PNG), text_of(PNG)]})
+    assert (response.status_code, response.json()["field"]) == (413, "images[1]")
+
+
+def test_pictures_beside_pixel_values(client):
+    body = {"images": text_of(PNG), "pixel_values": expected(PNG)[0].tolist()}
+    response = client.post(PATH, json=body)
+    assert (response.status_code, response.json()["field"]) == (400, "pixel_values")
+
+
+def test_pictures_that_need_more_memory_than_there_is(tmp_path):
+    write_picture_model(tmp_path / "colour" / "1", SIDE, SIDE, VIT)
+    with running(tmp_path, memory_budget_bytes=8 << 20) as client:
+        response = client.post(PATH, json={"images": text_of(file_of(Image.new("RGB", (2000, 2000))))})
+        assert (response.status_code, response.json()["code"]) == (413, "too_much_memory")
+        assert client.post(PATH, json={"images": text_of(PNG)}).status_code == 200
+
+
+def test_a_server_without_pillow(tmp_path, monkeypatch):
+    write_picture_model(tmp_path / "colour" / "1", SIDE, SIDE, VIT)
+    monkeypatch.delitem(sys.modules, "service.media.image_processor")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with running(tmp_path) as client:
+        response = client.post(PATH, json={"images": text_of(PNG)})
+    assert "this server lacks PIL (pip install 'heed-attention[media]')" in response.json()["detail"]
+
+
+def test_v2_takes_none(client):
+    inputs = [{"name": "pixel_values", "datatype": "FP32", "shape": [1, 3, SIDE, SIDE], "data": [0] * 3 * SIDE**2}]
+    body = {"inputs": inputs, "parameters": {"images": "x"}}
+    response = client.post("/v2/models/colour/infer", json=body)
+    assert response.status_code == 400
+    assert "not accepted in V2" in response.json()["error"]
+
+
+def test_the_document_has_the_field(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    with_images = [name for name, schema in schemas.items() if "images" in schema.get("properties", {})]
+    assert len(with_images) >= len(MODELS)
