@@ -11,6 +11,8 @@ from heed_client import selection
 from heed_client.arrays import scalar
 from heed_client.block import Block
 
+PLACES = ("layers", "heads", "positions", "queries", "keys")  # fields with indices of an intervention and of a sweep
+
 
 def encode(inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> bytes:
     """The request body: tensors and parameters, and ``options`` such as ``outputs`` beside them."""
@@ -26,9 +28,12 @@ def encode_tensor(name: str, array: np.ndarray) -> Any:
 
 
 def nested(value: Any) -> Any:
-    """Lists and mappings with the arrays in them as JSON values."""
+    """Lists and mappings with the arrays in them as JSON values; arrays of indices become lists."""
     if isinstance(value, Mapping):
-        return {name: nested(item) for name, item in value.items()}
+        return {
+            name: np.asarray(item).tolist() if name in PLACES and hasattr(item, "__array__") else nested(item)
+            for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [nested(item) for item in value]
     if isinstance(value, np.generic):

@@ -12,9 +12,10 @@ IDS = [[7, 40, 23, 11, 9]]
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
+@pytest.mark.parametrize("positions", [(1, 2), np.arange(1, 3)], ids=["positions", "array of positions"])
 @pytest.mark.parametrize("vector", [np.linspace(-1, 1, 32), np.linspace(-1, 1, 32).tolist()], ids=["array", "list"])
-def test_an_activation_is_replaced(heed, vector):
-    place = {"at": "hidden", "layers": np.int64(1), "positions": (1, 2), "replace": vector}
+def test_an_activation_is_replaced(heed, vector, positions):
+    place = {"at": "hidden", "layers": np.int64(1), "positions": positions, "replace": vector}
     answer = heed.attend("gpt", input_ids=IDS, outputs="hidden_states", interventions=[place])
     assert np.abs(answer.hidden_states[1, 0, 1:3] - np.float32(np.linspace(-1, 1, 32))).max() <= 1e-6
 

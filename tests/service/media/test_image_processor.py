@@ -44,7 +44,11 @@ def processors(name, tmp_path):
     return image_processor(content, preprocessor(content), 3, height, width), reference
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
+QUICK = ("CLIP", "ViT not square", "Bit larger than the picture")
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.extended) for name in PROCESSORS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")  # those of transformers
 def test_the_numbers_are_those_of_transformers(name, tmp_path):
     own, reference = processors(name, tmp_path)
