@@ -33,5 +33,8 @@ class AudioSource(FileSource["Sound", AudioProcessor]):
             least, most = (count / processor.rate for count in (processor.shortest, processor.longest))
             raise Invalid(f"lasts {sound.seconds:.4g} s; the model takes {least:.4g} to {most:.4g} s", sound.field)
 
+    def memory(self, file: "Sound", _: AudioProcessor) -> int:
+        return file.memory
+
     def tensor(self, file: "Sound", processor: AudioProcessor) -> np.ndarray:
         return processor(file.decoded(processor.rate))

@@ -52,7 +52,7 @@ class ImageProcessor:
     def __call__(self, picture: Image.Image) -> np.ndarray:
         """The ``pixel_values`` [channels, height, width] of a picture, float32."""
         if self.resize is not None:
-            picture = picture.resize(self._size(picture), self.resample)
+            picture = picture.resize(self.resized(*picture.size), self.resample)
         pixels = np.asarray(picture).reshape(picture.height, picture.width, self.channels).transpose(2, 0, 1)
         if self.crop is not None:
             pixels = _middle(pixels, *self.crop)
@@ -62,12 +62,13 @@ class ImageProcessor:
             values = (values - _of_channels(mean)) / _of_channels(std)
         return values
 
-    def _size(self, picture: Image.Image) -> tuple[int, int]:
-        """Width and height of the resized ``picture``."""
-        assert self.resize is not None
+    def resized(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height that a picture of this width and height is resized to."""
+        if self.resize is None:
+            return width, height
         if len(self.resize) == 2:
             return self.resize[1], self.resize[0]
-        (shortest,), (width, height) = self.resize, picture.size
+        (shortest,) = self.resize
         longest = int(shortest * max(width, height) / min(width, height))
         return (shortest, longest) if width <= height else (longest, shortest)
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:  # they need Pillow, which may be missing
     from service.media.image_processor import ImageProcessor
     from service.media.picture import Picture
 
-MAX_PIXELS = 64_000_000  # of all pictures of a request: a camera's largest, and a second to unpack
+# Of all pictures of a request, before and after they are resized: a camera's largest, and a second to unpack. Where the
+# shortest side has a fixed length, a narrow picture becomes larger.
+MAX_PIXELS = 64_000_000
+RESIZED_BYTES = 8  # memory for each pixel
 
 
 class ImageSource(FileSource["Picture", "ImageProcessor"]):
@@ -28,12 +31,21 @@ class ImageSource(FileSource["Picture", "ImageProcessor"]):
 
         return Picture(content, field)
 
-    def check(self, files: Sequence["Picture"], _: "ImageProcessor") -> None:
-        total = sum(picture.pixels for picture in files)
+    def check(self, files: Sequence["Picture"], processor: "ImageProcessor") -> None:
+        total = sum(picture.pixels + _resized_pixels(picture, processor) for picture in files)
         if total > MAX_PIXELS:
-            got = f"{total / 1e6:,.0f} million pixels" + ("" if len(files) == 1 else ", with those before it")
+            got = f"{total / 1e6:,.0f} million pixels, before and after it is resized"
+            before = "" if len(files) == 1 else ", with those before it"
             most = f"{MAX_PIXELS / 1e6:.0f} million"
-            raise TooLarge(f"has {got}; the limit is {most}; send smaller pictures", files[-1].field)
+            raise TooLarge(f"has {got}{before}; the limit is {most}; send smaller pictures", files[-1].field)
+
+    def memory(self, file: "Picture", processor: "ImageProcessor") -> int:
+        return file.memory + _resized_pixels(file, processor) * RESIZED_BYTES
 
     def tensor(self, file: "Picture", processor: "ImageProcessor") -> np.ndarray:
         return processor(file.unpacked(processor.channels))
+
+
+def _resized_pixels(picture: "Picture", processor: "ImageProcessor") -> int:
+    width, height = processor.resized(*picture.size)
+    return width * height

@@ -39,6 +39,11 @@ class Picture:
             raise Invalid(f"a JPEG of more than {MAX_SCANS} scans", field)
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return self._image.size
+
+    @property
     def pixels(self) -> int:
         return self._image.width * self._image.height
 

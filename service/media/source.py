@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -40,15 +40,7 @@ class File(BaseModel, extra="forbid"):
     base64: str
 
 
-class Opened(Protocol):
-    """A file whose header is read."""
-
-    @property
-    def memory(self) -> int:
-        """Upper bound in bytes on what it takes to be decoded."""
-
-
-F = TypeVar("F", bound=Opened)
+F = TypeVar("F")  # a file whose header is read
 P = TypeVar("P")  # what computes a tensor of a decoded file
 
 
@@ -101,6 +93,10 @@ class FileSource(InputSource[Files], Generic[F, P]):
         """
 
     @abstractmethod
+    def memory(self, file: F, processor: P) -> int:
+        """Upper bound in bytes on what it takes to decode and process ``file``, beside its tensor."""
+
+    @abstractmethod
     def tensor(self, file: F, processor: P) -> np.ndarray:
         """The tensor of a file, without the axis of the batch.
 
@@ -149,7 +145,8 @@ class FileSource(InputSource[Files], Generic[F, P]):
             files.append((yield Stage(self._processing, 0, partial(self.opened, decoded, field))))
             self.check(files, processor)
         values = np.empty((len(files), *map(int, model.inputs[name].shape[1:])), np.float32)
-        context.reservation.add(max(file.memory for file in files) + ITEM_BYTES * values[0].size + values.nbytes)
+        largest = max(self.memory(file, processor) for file in files)
+        context.reservation.add(largest + ITEM_BYTES * values[0].size + values.nbytes)
         for index, file in enumerate(files):
             values[index] = yield Stage(self._processing, 0, partial(self.tensor, file, processor))
         return {name: values[0] if reference.is_single else values}

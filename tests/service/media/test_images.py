@@ -32,6 +32,10 @@ MODELS = {
     "plain": (None, 3),
     "detr": (VIT | {"image_processor_type": "DetrImageProcessor"}, 3),
     "other_size": (VIT | {"size": {"height": 32, "width": 30}}, 3),
+    "cropped": (
+        VIT | {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": SIDE}, "crop_size": SIDE},
+        3,
+    ),
     "any_size": (VIT | {"size": {"shortest_edge": SIDE}}, 3),
 }
 PNG = file_of(noise(61, 47))
@@ -144,7 +148,7 @@ REFUSED = {
     "half a JPEG": (text_of(JPEG[: len(JPEG) // 2]), 422, "images", "the file is truncated or damaged"),
     "half a WebP": (text_of(file_of(noise(99, 99), "WEBP")[:900]), 422, "images", "the file is truncated or damaged"),
     "no pixels": (text_of(png_of(100, 100)), 422, "images", "the file is truncated or damaged"),
-    "a long side": (text_of(png_of(10**5, 10**5)), 413, "images", "has 10,000 million pixels; the limit is 64 million"),
+    "a long side": (text_of(png_of(10**5, 10**5)), 413, "images", "has 10,000 million pixels, before"),
     "many scans": (text_of(JPEG[:-2] + SCAN * 30 + JPEG[-2:]), 422, "images", "a JPEG of more than 100 scans"),
     "a URL": ("https://example.com/cat.png", 422, "images", "expected a file as base64; URLs are not loaded"),
     "a file": ("file:///etc/passwd", 422, "images", "expected a file as base64; URLs are not loaded"),
@@ -164,6 +168,13 @@ def test_files_that_are_refused(client, images, status, field, reason):
     problem = response.json()
     assert (response.status_code, problem["field"]) == (status, field), problem
     assert reason in problem["detail"]
+
+
+def test_a_narrow_picture_that_would_become_huge(client):
+    """Where the shortest side has a fixed length, a picture of 1 x 4 million is 24 x 96 million."""
+    response = client.post("/v1/attention/cropped", json={"images": text_of(png_of(1, 4_000_000))})
+    assert (response.status_code, response.json()["field"]) == (413, "images")
+    assert "has 2,308 million pixels, before and after it is resized" in response.json()["detail"]
 
 
 def test_pictures_that_have_too_many_pixels_together(client, monkeypatch):
