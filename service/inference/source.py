@@ -138,7 +138,7 @@ class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
     def tensors(
         self, reference: Sequence[tuple[InputSource[Any], Any]], model: Model, context: RequestContext
     ) -> Stages[dict[str, np.ndarray]]:
-        made = {}
+        made: dict[str, np.ndarray] = {}
         for source, own in reference:
             made |= yield from source.tensors(own, model, context)
         return made

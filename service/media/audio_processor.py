@@ -54,7 +54,9 @@ class AudioSpectrogram(AudioProcessor):
         self._length, self._hop = 400, 160
         self.shortest = self._length
         self.longest = self._length + self._hop * self._frames - 1
-        self._mean, self._std = (content["mean"], content["std"]) if content.get("do_normalize", True) else (0.0, 0.5)
+        normalizes = content.get("do_normalize", True)
+        self._mean: float = content["mean"] if normalizes else 0.0
+        self._std: float = content["std"] if normalizes else 0.5
         self._window = np.hanning(self._length)
         mels = np.linspace(_kaldi(np.float64(20)), _kaldi(np.float64(self.rate // 2)), bins + 2)
         self._filters = _triangles(_kaldi(self.rate / FFT * np.arange(FFT // 2 + 1)), mels)
@@ -134,14 +136,16 @@ def _frames(samples: np.ndarray, length: int, hop: int) -> np.ndarray:
 def _power(frames: np.ndarray, size: int) -> np.ndarray:
     """The power [frames, 1 + size // 2] of each frequency."""
     spectrum = np.fft.rfft(frames, size)
-    return spectrum.real**2 + spectrum.imag**2
+    power: np.ndarray = spectrum.real**2 + spectrum.imag**2
+    return power
 
 
 def _triangles(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
     """Filters [places, corners - 2], each from 0 at a corner to 1 at the next and 0 at the one after that."""
     slopes = corners[None] - places[:, None]
     widths = np.diff(corners)
-    return np.maximum(0, np.minimum(-slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]))
+    filters: np.ndarray = np.maximum(0, np.minimum(-slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]))
+    return filters
 
 
 def _kaldi(hertz: Any) -> Any:

@@ -88,8 +88,8 @@ def image_processor(
     resample = content.get("resample")
     resize = _sides(content.get("size"), kind.is_square) if content.get("do_resize") is not False else None
     crops = content.get("do_center_crop")
-    crop = _sides(content.get("crop_size"), True) if (kind.crops if crops is None else crops) else None
-    sides = crop or resize
+    crop_sides = _sides(content.get("crop_size"), True) if (kind.crops if crops is None else crops) else None
+    sides = crop_sides or resize
     if sides is None or len(sides) != 2 or (sides[0], sides[1]) != (height, width):
         got = " x ".join(map(str, sides)) if sides and len(sides) == 2 else "pictures of any size"
         raise ValueError(f"its image processor makes {got} pixels; the model takes {height} x {width}")
@@ -100,7 +100,8 @@ def image_processor(
     known = [kind.resample] if resample is None else [one for one in Image.Resampling if one == resample]
     if channels not in (1, 3) or not known:
         raise ValueError(f"its pictures have {channels} channels, and resample {resample}")
-    return ImageProcessor(channels, resize, known[0], crop and (crop[0], crop[1]), numbers)
+    crop = (height, width) if crop_sides else None
+    return ImageProcessor(channels, resize, known[0], crop, numbers)
 
 
 def _without_ending(name: str) -> str:

@@ -50,11 +50,11 @@ class Sound:
     @property
     def memory(self) -> int:
         """Upper bound in bytes on what ``decoded`` takes."""
-        return int(self._file.frames * (2 * self._file.channels + 4) * SAMPLE_BYTES)
+        return int(self._file.frames) * (2 * int(self._file.channels) + 4) * SAMPLE_BYTES
 
     def samples(self, rate: int) -> int:
         """The number of samples at ``rate``."""
-        return round(self._file.frames * rate / self._file.samplerate)
+        return round(int(self._file.frames) * rate / int(self._file.samplerate))
 
     def decoded(self, rate: int) -> np.ndarray:
         """The samples at ``rate``, float32, of which the mean of all channels is taken.

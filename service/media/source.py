@@ -129,8 +129,9 @@ class FileSource(InputSource[Files], Generic[F, P]):
         reader.brackets += 1
         contents = []
         for index, item in enumerate(element):
-            is_object = isinstance(item, JsonObject) and [*islice(item, 2)] == [BASE64]
-            contents.append(_base64(reader.part(item[BASE64]) if is_object else item, f"{name}[{index}]"))
+            if isinstance(item, JsonObject) and [*islice(item, 2)] == [BASE64]:
+                item = reader.part(item[BASE64])
+            contents.append(_base64(item, f"{name}[{index}]"))
         return Files(name, contents, False)
 
     def tensors(self, reference: Files, model: Model, context: RequestContext) -> Stages[dict[str, np.ndarray]]:
