@@ -23,10 +23,13 @@ from models.catalogue import BLOCKS
 from scripts.guide import blocks
 from service.http.body import JSON_LENGTH
 from tests.support.documents import ENVIRONMENT, EXAMPLES, PAGES, ROOT, Example
+from tests.support.media import file_of, noise, sound_of, tone, write_echo_model, write_picture_model
 from tests.support.walkthrough import NOT_RUN, RESULTS, walk, without_times
 
 RUNNABLE = re.compile(r"(curl|printf|tail|od|python3?|grep|source|heed (run|memory|probe))\b.*")
-MODEL = re.compile(r"minilm|gpt2|\bmine\b|attention\.pt")  # of the reader; the built-in blocks are others
+MODEL = re.compile(
+    r"minilm|gpt2|\bmine\b|attention\.pt|\b(vit|wav2vec2|whisper)\b"
+)  # of the reader; the built-in blocks are others
 # What they are given is tested in tests/deploy and tests/generated.
 PROGRAMS = ("docker", "kubectl", "ray", "serve", "npm", "npx", "node")
 JSON = {"Content-Type": "application/json"}
@@ -94,6 +97,28 @@ def test_examples_of_generation_run(shared_server, generating, example):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
     assert not re.search(r'"(error|title)":', done.stdout)  # curl succeeds with any status
+
+
+FILES = [example for example in EXAMPLES if re.search(r"heed run (vit|wav2vec2)", example.code)]
+
+
+@pytest.mark.parametrize("example", FILES, ids=str)
+def test_examples_of_files_run(shared_server, tmp_path, example):
+    """With models that answer their input in place of vit and wav2vec2."""
+    size = {"height": 8, "width": 8}
+    vit = {"image_processor_type": "ViTImageProcessor", "size": size, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    wav2vec2 = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "sampling_rate": 16_000}
+    write_picture_model(tmp_path / "models" / "vit" / "1", 8, 8, vit)
+    write_echo_model(tmp_path / "models" / "wav2vec2" / "1", "input_values", (8_000,), wav2vec2)
+    (tmp_path / "cat.png").write_bytes(file_of(noise(40, 30)))
+    (tmp_path / "hello.wav").write_bytes(sound_of(tone(0.2, 16_000), 16_000))
+    url = shared_server(tmp_path / "models", "--workers", "1").url
+    code = example.code.replace("http://127.0.0.1:8000", url)
+    done = subprocess.run(
+        ["bash", "-ec", code], cwd=tmp_path, env=ENVIRONMENT | {"HEED_URL": url}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not re.search(r'"(error|title)":', done.stdout)
 
 
 @pytest.mark.parametrize("example", CHECKED, ids=str)

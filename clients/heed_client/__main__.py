@@ -138,9 +138,9 @@ def _generate(
     out = options.out or ("-" if options.json else "")
     if out and not out.endswith(("-", ".json")):
         raise UsageError(f"--out {out}: generated tokens are written as .json")
-    for flag in ("text", "audio"):
+    for flag, several in (("text", "several texts"), ("audio", "several files")):
         if isinstance(inputs.get(flag), list) and (formats or not out):
-            raise UsageError(f"--{flag}: several need --json or --out FILE.json, and no heat maps")
+            raise UsageError(f"--{flag}: {several} need --json or --out FILE.json, and no heat maps")
     if "images" in inputs:
         raise UsageError("--image: cannot be combined with --generate")
     if hidden := [name for name in ("outputs", "next_tokens") if inputs.get(name) and not out]:

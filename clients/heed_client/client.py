@@ -13,19 +13,19 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 import numpy as np
 
-from heed_client import files, native
+from heed_client import native
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
 from heed_client.connection import http_options, named_inputs, text_fields
 from heed_client.errors import TimedOut, Unreachable, transport_errors
-from heed_client.files import Audio, Image
 from heed_client.generation.generation import GenerateRequest, Generation
 from heed_client.interpretation import calls as interpretation
 from heed_client.interpretation.answers import Lens, Sweep
 from heed_client.memories.calls import Description, MemoryCalls
 from heed_client.memories.memory import Memory
+from heed_client.native import Audio, Image
 from heed_client.selection import Indices, normalized
 
 T = TypeVar("T")
@@ -183,8 +183,8 @@ class Client:
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
             "interventions": None if interventions is None else native.nested(list(interventions)),
-            "images": None if images is None else files.images(images),
-            "audio": None if audio is None else files.audio(audio),
+            "images": None if images is None else native.images(images),
+            "audio": None if audio is None else native.audio(audio),
         }
         named = named_inputs(query, key, value, inputs)
         call = self._calls.attend(block, named, outputs, choices, quantized, binary)
@@ -283,7 +283,7 @@ class Client:
             "seed": seed,
             "stop": stop if stop is None or isinstance(stop, str | int) else [*stop],
             "ignore_eos": ignore_eos,
-            "audio": None if audio is None else files.audio(audio),
+            "audio": None if audio is None else native.audio(audio),
             "decoder_text": decoder_text,
             "outputs": outputs.split(",") if isinstance(outputs, str) else outputs and [*outputs],
             "layers": layers,
