@@ -27,9 +27,8 @@ from tests.support.media import file_of, noise, sound_of, tone, write_echo_model
 from tests.support.walkthrough import NOT_RUN, RESULTS, walk, without_times
 
 RUNNABLE = re.compile(r"(curl|printf|tail|od|python3?|grep|source|heed (run|memory|probe))\b.*")
-MODEL = re.compile(
-    r"minilm|gpt2|\bmine\b|attention\.pt|\b(vit|wav2vec2|whisper)\b"
-)  # of the reader; the built-in blocks are others
+# Of the reader; the built-in blocks are others.
+MODEL = re.compile(r"minilm|gpt2|\bmine\b|attention\.pt|\b(vit|wav2vec2|whisper)\b")
 # What they are given is tested in tests/deploy and tests/generated.
 PROGRAMS = ("docker", "kubectl", "ray", "serve", "npm", "npx", "node")
 JSON = {"Content-Type": "application/json"}
@@ -117,7 +116,7 @@ def test_examples_of_files_run(shared_server, tmp_path, example):
     done = subprocess.run(
         ["bash", "-ec", code], cwd=tmp_path, env=ENVIRONMENT | {"HEED_URL": url}, capture_output=True, text=True
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert not re.search(r'"(error|title)":', done.stdout)
 
 

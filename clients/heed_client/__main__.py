@@ -240,6 +240,10 @@ def _check_flags(options: argparse.Namespace, formats: Sequence[str]) -> None:
         raise UsageError("--compare: needs --plot or --show")
 
 
+def _counted(count: int, one: str, several: str | None = None) -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
 def _compared(path: str, inputs: Mapping[str, Any]) -> np.ndarray:
     """The weights of another answer, which ``--out`` has written."""
     outputs = inputs.get("outputs") or DRAWN
@@ -265,7 +269,7 @@ def _draw(options: argparse.Namespace, formats: Sequence[str], matrices: Matrice
                 Path(path).write_text(page_of(), encoding="utf-8")
             if format != "show":
                 count, first = len(matrices.all), matrices.all[0]
-                size = f"{len(first.queries)} queries and {len(first.keys)} keys"
+                size = f"{_counted(len(first.queries), 'query', 'queries')} and {_counted(len(first.keys), 'key')}"
                 what = f"{count} matrices" if count > 1 else f"{first.name} of {size}"
                 print(f"wrote {path}: {what}", file=sys.stderr)
         except ModuleNotFoundError as missing:
