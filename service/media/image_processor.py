@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from service.media.preprocessor import Preprocessor
+from service.media.preprocessor import Preprocessor, sides_of
 
 ENDINGS = ("Fast", "ImageProcessor", "FeatureExtractor")  # of the name of a type
 
@@ -111,12 +111,8 @@ def _without_ending(name: str) -> str:
 
 
 def _sides(size: Any, is_square: bool) -> tuple[int, ...] | None:
-    """(shortest edge,) or (height, width) of a size in a file, which in old ones is a number; None = neither."""
-    if not isinstance(size, dict):
-        size = dict.fromkeys(("height", "width"), size) if is_square else {"shortest_edge": size}
-    names = ("height", "width") if "height" in size else ("shortest_edge",)
-    sides = tuple(size.get(name) for name in names)
-    return sides if all(type(side) is int and side > 0 for side in sides) and not size.get("longest_edge") else None
+    """As ``sides_of``; None also where the longest edge has a limit."""
+    return None if isinstance(size, dict) and size.get("longest_edge") else sides_of(size, is_square)
 
 
 def _middle(pixels: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from io import BytesIO
 from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from service.base.errors import Invalid, UnsupportedMedia
+from service.media.source import decoding
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 MAX_SCANS = 100  # of a JPEG, each of which may have all pixels
@@ -27,14 +28,11 @@ class Picture:
             Invalid: it is broken.
         """
         self.field = field
-        try:
-            self._image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
-        except UnidentifiedImageError:
-            raise UnsupportedMedia("expected a file of PNG, JPEG or WebP", field) from None
-        except MemoryError:
-            raise
-        except Exception:  # whatever a broken file makes of Pillow's parsers
-            raise self._broken() from None
+        with decoding(field):
+            try:
+                self._image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
+            except UnidentifiedImageError:
+                raise UnsupportedMedia("expected a file of PNG, JPEG or WebP", field) from None
         if self._image.format in ("JPEG", "MPO") and content.count(END_OF_SCAN_HEADER) > MAX_SCANS:
             raise Invalid(f"a JPEG of more than {MAX_SCANS} scans", field)
 
@@ -60,16 +58,9 @@ class Picture:
         Raises:
             Invalid: the file is truncated or broken.
         """
-        try:
+        with decoding(self.field):
             image = ImageOps.exif_transpose(self._image)
             if "A" in image.getbands() or image.info.get("transparency") is not None:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
             return image.convert("RGB" if channels == 3 else "L")
-        except MemoryError:
-            raise
-        except Exception:
-            raise self._broken() from None
-
-    def _broken(self) -> Invalid:
-        return Invalid("the file is truncated or damaged", self.field)

@@ -70,10 +70,18 @@ def _before_crop(content: dict[str, Any]) -> tuple[int, ...] | None:
     """The size of the picture whose middle is cut out; None if nothing is."""
     if not content.get("do_center_crop") or content.get("do_resize") is False:
         return None
-    size = content.get("size")
-    given: dict[str, Any] = size if isinstance(size, dict) else {"shortest_edge": size}
-    names = ("shortest_edge",) if "shortest_edge" in given else ("height", "width")
-    sides: tuple[Any, ...] = tuple(given.get(name) for name in names)
+    return sides_of(content.get("size"))
+
+
+def sides_of(size: Any, is_square: bool = False) -> tuple[int, ...] | None:
+    """(shortest edge,) or (height, width) of a size in a file; None where it is neither.
+
+    In old files it is one number: of both sides if ``is_square``, else of the shortest.
+    """
+    if not isinstance(size, dict):
+        size = dict.fromkeys(("height", "width"), size) if is_square else {"shortest_edge": size}
+    names = ("shortest_edge",) if "shortest_edge" in size else ("height", "width")
+    sides = tuple(size.get(name) for name in names)
     return sides if all(type(side) is int and side > 0 for side in sides) else None
 
 

@@ -7,6 +7,7 @@ import soundfile
 import soxr
 
 from service.base.errors import Invalid, UnsupportedMedia
+from service.media.source import decoding
 
 FORMATS = ("FLAC", "RF64", "WAV", "WAVEX")
 MAGIC = (b"RIFF", b"RF64", b"fLaC")  # other files do not reach the library
@@ -28,12 +29,8 @@ class Sound:
         self.field = field
         if not content.startswith(MAGIC):
             raise UnsupportedMedia("expected a file of WAV or FLAC", field)
-        try:
+        with decoding(field):
             self._file = soundfile.SoundFile(BytesIO(content))
-        except MemoryError:
-            raise
-        except Exception:  # whatever a broken file makes of the library
-            raise self._broken() from None
         if self._file.format not in FORMATS:
             raise UnsupportedMedia("expected a file of WAV or FLAC", field)
         if not (MIN_RATE <= self._file.samplerate <= MAX_RATE and self._file.channels <= MAX_CHANNELS):
@@ -63,14 +60,10 @@ class Sound:
             Invalid: the file is truncated or broken, or a sample is not finite.
         """
         frames = self._file.frames
-        try:
+        with decoding(self.field):
             samples = self._file.read(frames, dtype="float32", always_2d=True)
-        except MemoryError:
-            raise
-        except Exception:
-            raise self._broken() from None
-        if len(samples) < frames:
-            raise self._broken()
+            if len(samples) < frames:
+                raise EOFError
         if not np.isfinite(samples).all():
             raise Invalid("a sample is not finite", self.field)
         mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1, dtype=np.float32)
@@ -78,6 +71,3 @@ class Sound:
             mono = soxr.resample(mono, self._file.samplerate, rate)
         resampled: np.ndarray = mono
         return resampled
-
-    def _broken(self) -> Invalid:
-        return Invalid("the file is truncated or damaged", self.field)

@@ -1,7 +1,8 @@
 """Files in a request as a source of tensors: the base of the fields ``images`` and ``audio``."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -12,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from service.base.cost import AssumedCost, CostModel
-from service.base.errors import Invalid
+from service.base.errors import HeedError, Invalid
 from service.base.messages import counted
 from service.base.steps import Steps
 from service.codec.json_parser import JsonArray, JsonObject
@@ -38,6 +39,17 @@ class File(BaseModel, extra="forbid"):
     """A file in a list, where its length is limited by that of the body alone, and not by that of the list."""
 
     base64: str
+
+
+@contextmanager
+def decoding(field: str) -> Iterator[None]:
+    """Whatever a damaged file makes of a library's parsers, but a lack of memory, is Invalid."""
+    try:
+        yield
+    except (HeedError, MemoryError):
+        raise
+    except Exception:
+        raise Invalid("the file is truncated or damaged", field) from None
 
 
 F = TypeVar("F")  # a file whose header is read

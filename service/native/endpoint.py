@@ -68,7 +68,8 @@ class NativeEndpoint(InferenceEndpoint[R]):
             made = yield from self.source.tensors(parsed.reference, model, context)
             for name in made.keys() & tensors.keys():
                 raise Malformed("given, and computed from another field, too; send one of them", name)
-            tensors = {name: (tensors | made)[name] for name in model.inputs if name in tensors or name in made}
+            tensors |= made
+            tensors = {name: tensors[name] for name in model.inputs if name in tensors}
             stored = yield from self.stored(parsed.reference, model, context)
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         is_long = stored is not None and stored.is_long_to_add

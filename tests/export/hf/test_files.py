@@ -1,6 +1,5 @@
 """Models of pictures and sound, served from their directory, answer a file as transformers does with its processor."""
 
-import base64
 import io
 
 import numpy as np
@@ -12,8 +11,8 @@ from transformers.models.auto.image_processing_auto import get_image_processor_c
 
 from export.__main__ import main
 from tests.support.application import running
-from tests.support.families import FAMILIES, IMAGE, LAYERS, Family, save
-from tests.support.media import files, sound_of, tone
+from tests.support.families import FAMILIES, IMAGE, Family, save
+from tests.support.media import files, sound_of, text_of, tone
 
 pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # those of transformers
 ERROR = 3e-6  # of weights, between ONNX Runtime and transformers in float64
@@ -28,15 +27,10 @@ PICTURES = {  # the model, its image processor with settings
 }
 RATE = 16_000
 SOUNDS = [tone(seconds, RATE)[:, 0] for seconds in (0.03, 0.1, 0.2)]
-AST = {"max_length": 32, "num_mel_bins": 16, "patch_size": 8, "frequency_stride": 8, "time_stride": 8}
-WAV2VEC2 = {
-    **LAYERS,
-    **{"conv_dim": [16, 16], "conv_stride": [5, 4], "conv_kernel": [10, 3], "num_feat_extract_layers": 2},
-    **{"vocab_size": 60, "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2},
-}
+AST, WAV2VEC2 = (FAMILIES[name].config for name in ("ast", "wav2vec 2"))
 RECORDINGS = {  # the model, its feature extractor with settings, and how this is called
     "ast": (
-        Family("ASTModel", {**LAYERS, **AST}),
+        Family("ASTModel", AST),
         transformers.ASTFeatureExtractor(max_length=32, num_mel_bins=16),
         {},
     ),
@@ -60,7 +54,7 @@ def served(name, family, processor, folder, field, sent):
     target = ["--repository", str(folder / "models"), "--name", name]
     assert main(["hf", str(folder / "saved"), *target, *family.flags]) == 0
     with running(folder / "models") as client:
-        body = {field: [base64.b64encode(content).decode() for content in sent], "outputs": ["weights"]}
+        body = {field: [text_of(content) for content in sent], "outputs": ["weights"]}
         response = client.post(f"/v1/attention/{name}", json=body)
     assert response.status_code == 200, response.text
     return response.json()["weights"]
@@ -103,7 +97,7 @@ def test_a_sound_of_whisper_beside_its_text(tmp_path):
     save(family, tmp_path / "saved")
     extractor.save_pretrained(tmp_path / "saved")
     assert main(["hf", str(tmp_path / "saved"), "--repository", str(tmp_path / "models"), "--name", "whisper"]) == 0
-    content = base64.b64encode(sound_of(SOUNDS[2], RATE)).decode()
+    content = text_of(sound_of(SOUNDS[2], RATE))
     features = extractor(SOUNDS[2], sampling_rate=RATE, return_tensors="pt")["input_features"]
     model = transformers.WhisperForConditionalGeneration.from_pretrained(
         tmp_path / "saved", attn_implementation="eager"
