@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from itertools import product
 
 from tests.support.attending import MODULES
 from tests.support.documents import README, ROOT
@@ -15,22 +16,46 @@ def test_the_number_of_blocks():
     assert int(re.search(r"(\d+) \[blocks\]", README)[1]) == len(MODULES)
 
 
+PAGE = (ROOT / "docs" / "benchmarks.md").read_text()
+
+
+def table_of_report(title: str) -> dict[str, dict[str, str]]:
+    """The table below ``title`` of the report that the page of benchmarks names: cell -> server -> its text."""
+    report = (ROOT / re.search(r"benchmarks/results/\S+\.md", PAGE)[0]).read_text()
+    table = report.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    header, _, *rows = ([cell.strip() for cell in row.split("|")] for row in table.splitlines() if row.startswith("|"))
+    return {row[1]: dict(zip(header, row, strict=True)) for row in rows}
+
+
+def median_of(text: str) -> str:
+    """That of ``**1,655 (1,530 to 1,702)†**``."""
+    return text.strip("*").partition(" ")[0]
+
+
 def test_its_figures_are_those_of_the_report():
-    """Each row has a workload's ratios to Triton, rounded, of the report that the page of benchmarks names."""
+    """Each row has a workload's ratios to Triton, rounded."""
     rows = re.findall(r"^\| `.*? \| ([\d.]+ / [\d.]+ / [\d.]+) \| ([\d.]+ / [\d.]+ / [\d.]+) \|$", README, re.MULTILINE)
     assert len(rows) == 3
-    page = (ROOT / "docs" / "benchmarks.md").read_text()
-    report = (ROOT / re.search(r"benchmarks/results/\S+\.md", page)[0]).read_text()
-    header, _, *lines = re.search(r"^\| cell \|.*?\n\n", report.partition("each server's")[2], re.M | re.S)[
-        0
-    ].splitlines()
-    triton = header.split("|").index(" triton ")
-    ratios = {line.split("|")[1].strip(): line.split("|")[triton].strip(" *") for line in lines if line}
+    ratios = table_of_report("Heed's requests a second / each server's")
     for number, formats in enumerate(rows, 1):
         for format, shown in zip(("json", "binary"), formats, strict=True):
             for connections, text in zip((1, 8, 64), shown.split(" / "), strict=True):
-                measured = float(ratios[f"W{number}/{format}/{connections}"].split(" ")[0].rstrip("†"))
+                measured = float(median_of(ratios[f"W{number}/{format}/{connections}"]["triton"]))
                 assert abs(float(text) - measured) <= 0.51 * 10 ** -len(text.partition(".")[2])
+
+
+def test_the_rates_of_the_page_are_those_of_the_report():
+    rates = table_of_report("Requests a second")
+    rows = re.findall(r"^\|(?: (W\d): .*?)? \| (\d+) \| (.*?) \| (.*?) \| (.*?) \| (.*?) ?\|$", PAGE, re.MULTILINE)
+    assert len(rows) == 12
+    workload, compared = "", 0
+    for name, connections, *figures in rows:
+        workload = name or workload
+        for figure, (format, server) in zip(figures, product(("json", "binary"), ("heed", "triton")), strict=True):
+            if rate := re.match(r"\**([\d,.]+)\**;", figure):
+                assert rate[1] == median_of(rates[f"{workload}/{format}/{connections}"][server])
+                compared += 1
+    assert compared == 46
 
 
 def test_links():
