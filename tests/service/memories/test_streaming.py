@@ -123,7 +123,7 @@ def test_tiles_are_made_and_dropped_one_after_another(outputs, monkeypatch):
 
     def counted(attention, tile):
         if tile.index[0] % 100 == 99:
-            alive.append(sum(isinstance(each, streaming._Tile) for each in gc.get_objects()))
+            alive.append(sum(type(each) is streaming._Tile for each in gc.get_objects()))
         finish(attention, tile)
 
     monkeypatch.setattr(streaming._Attention, "_finish", counted)
