@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         url = url or url_variable(parser())
     try:
         if url:
-            place, blocks = url, _of_server(url, options.api_key, ssl_context(options.cacert, options.insecure))
+            trust = ssl_context(options.cacert, options.insecure) if url.startswith("https") else None
+            place, blocks = url, _of_server(url, options.api_key, trust)
         else:
             place, blocks = _of_repository(options.model_repository)
     except NoFolder as error:
@@ -82,7 +83,7 @@ def _of_repository(given: Path | None) -> tuple[str, list[Line]]:
     return "this installation" if is_builtin else str(settings.model_repository), blocks
 
 
-def _of_server(url: str, api_key: str | None, trust: ssl.SSLContext) -> list[Line]:
+def _of_server(url: str, api_key: str | None, trust: ssl.SSLContext | None) -> list[Line]:
     """The answer of GET /v1/attention.
 
     Raises:

@@ -58,6 +58,13 @@ class Connection(http.client.HTTPConnection):
         assert json.loads(self.ask("/v2/models/adder/infer", ADD))["outputs"][0]["data"] == ADDED
 
 
+def is_ready(port: int, trust: ssl.SSLContext | None = None) -> bool:
+    """Whether the server is ready; of several workers, the next in turn answers."""
+    with closing(Connection(port, trust)) as connection:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status == 200
+
+
 def gauge(port: int, name: str, trust: ssl.SSLContext | None = None) -> float:
     """The metric ``heed_<name>``, over all workers; 0 where it has no such series yet."""
     with closing(Connection(port, trust)) as connection:

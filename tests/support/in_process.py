@@ -14,7 +14,6 @@ from http.client import parse_headers
 from pathlib import Path
 from unittest import mock
 
-import httpx
 import pytest
 
 from service.app import create_app
@@ -24,6 +23,7 @@ from service.http import fast_path, routing
 from service.settings import Settings
 from service.workers.channel import shared_state
 from service.workers.server import Server, listen
+from tests.support.http_client import is_ready
 from tests.support.http_requests import CRLF, add, http
 from tests.support.waiting import until
 
@@ -62,7 +62,7 @@ class ServerThread:
         return self.server.server_state.connections
 
     def is_ready(self) -> bool:
-        return self.server.started and httpx.get(f"http://127.0.0.1:{self.port}/v2/health/ready").status_code == 200
+        return self.server.started and is_ready(self.port)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.fork_server import ForkedServer, ForkServer
-from tests.support.http_client import Connection, gauge
+from tests.support.http_client import Connection, gauge, is_ready
 from tests.support.waiting import until
 
 MIB = 1 << 20
@@ -49,9 +49,7 @@ class ServerProcess:
 
     def is_ready(self) -> bool:
         """What the next worker in turn answers."""
-        with closing(self.connect()) as connection:
-            connection.request("GET", "/v2/health/ready")
-            return connection.getresponse().status == 200
+        return is_ready(self.port, self._trust)
 
     def add(self) -> None:
         """A new connection's request to the adder is answered."""

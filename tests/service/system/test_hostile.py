@@ -69,9 +69,10 @@ def unharmed(service):
     until(lambda: service.resident() - before < GROWTH)  # an idle server looks every 5 s what it can free
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(service):
-    with httpx.Client(base_url=service.url, timeout=30) as client:
+    limits = httpx.Limits(max_keepalive_connections=0)
+    with httpx.Client(base_url=service.url, timeout=30, limits=limits) as client:
         yield client
 
 
@@ -95,19 +96,22 @@ def of_shape(shape, data):
     return {"inputs": [{"name": name, "shape": shape, "datatype": "FP32", "data": data} for name in ("x", "z")]}
 
 
-MANY = [{"name": f"x{number}", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]} for number in range(20_000)]
+def many():
+    return [{"name": f"x{number}", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]} for number in range(20_000)]
+
+
 DOCUMENTS = {
-    "thousands of tensors": {"inputs": MANY},
-    "one tensor thousands of times": {"inputs": [MANY[0] | {"name": "x"}] * 20_000},
-    "thousands of outputs": {"inputs": MANY[:1], "outputs": [{"name": f"{n}"} for n in range(50_000)]},
-    "a parameter of a million": {**json.loads(ADD), "parameters": {"p": [1] * 500_000}},
-    "a shape of a million": of_shape([1] * 500_000, [1]),
-    "a product that is zero past 64 bits": of_shape([2**62, 4], []),
-    "two negative dimensions": of_shape([-1, -3], [1, 2, 3]),
-    "a dimension of words": of_shape(["1", 3], [1, 2, 3]),
-    "too many numbers": of_shape([1, 3], [1.0] * 100_000),
+    "thousands of tensors": lambda: {"inputs": many()},
+    "one tensor thousands of times": lambda: {"inputs": [many()[0] | {"name": "x"}] * 20_000},
+    "thousands of outputs": lambda: {"inputs": many()[:1], "outputs": [{"name": f"{n}"} for n in range(50_000)]},
+    "a parameter of a million": lambda: {**json.loads(ADD), "parameters": {"p": [1] * 500_000}},
+    "a shape of a million": lambda: of_shape([1] * 500_000, [1]),
+    "a product that is zero past 64 bits": lambda: of_shape([2**62, 4], []),
+    "two negative dimensions": lambda: of_shape([-1, -3], [1, 2, 3]),
+    "a dimension of words": lambda: of_shape(["1", 3], [1, 2, 3]),
+    "too many numbers": lambda: of_shape([1, 3], [1.0] * 100_000),
 }
-BODIES = {name: json.dumps(document).encode() for name, document in DOCUMENTS.items()} | {
+BODIES = {
     "deep lists": b"[" * MIB,
     "deep data": b'{"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": ' + b"[" * MIB,
     "deep objects": b'{"a":' * 200_000,
@@ -117,8 +121,17 @@ BODIES = {name: json.dumps(document).encode() for name, document in DOCUMENTS.it
 }
 
 
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_400_of_documents(client, document):
+    refused(client, json.dumps(document()).encode())
+
+
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_400_of_bodies(client, body):
+    refused(client, body)
+
+
+def refused(client, body):
     response = client.post("/v2/models/adder/infer", content=body)
     assert (response.status_code, set(response.json())) == (400, {"error"})
     assert len(response.content) < 10_000
