@@ -2,9 +2,11 @@
 
 import copy
 import itertools
+import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from importlib.metadata import version
 
 import jsonschema
@@ -43,6 +45,13 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 def take(manifest, release: str) -> None:
     """Raise where the type of the manifest has a field that is not there, or another."""
+    _take(json.dumps(manifest), release)
+
+
+@cache
+def _take(content: str, release: str) -> None:
+    """The same, once for each manifest: overlays share most of theirs."""
+    manifest = json.loads(content)
     if schema := SCHEMAS.get((manifest["apiVersion"], manifest["kind"])):
         jsonschema.validate(manifest, schema)
     else:

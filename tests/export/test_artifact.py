@@ -168,22 +168,25 @@ def test_error_of_another_shape_or_nan_is_infinite():
     assert largest_error(x, np.where(x > 0, -np.inf, x)) == np.inf
 
 
-def test_versions_of_a_block(few_examples, without_fast_paths, tmp_path, capsys):
+def test_versions_of_a_block(few_examples, without_fast_paths, repository, tmp_path, capsys):
     """A name that exists gets the next version; --force replaces the newest; a version that exists stays."""
 
     def export(*flags):
         status = main(["dot_product", "--repository", str(tmp_path), *flags])
-        return status, {file.relative_to(tmp_path): file.stat().st_ino for file in tmp_path.rglob("*.onnx")}
+        return status, files()
 
-    status, first = export()
+    def files():
+        return {file.relative_to(tmp_path): file.stat().st_ino for file in tmp_path.rglob("*.onnx")}
+
+    shutil.copytree(repository / "dot_product", tmp_path / "dot_product")
+    first = files()
+    status, second = export()
     assert status == 0
     assert "dot_product: verified" in capsys.readouterr().out
-    assert {path.parent.as_posix() for path in first} == {"dot_product/1"}
-    _, second = export()
     assert first.items() <= second.items()  # the same files
-    newest = {path for path in second if path.parts[1] == "2"}
-    assert second.keys() == first.keys() | newest
-    assert {path.name for path in newest} == {path.name for path in first}
+    newest = second.keys() - first.keys()
+    assert {path.parent.as_posix() for path in newest} == {"dot_product/2"}
+    assert "model.onnx" in {path.name for path in newest}
     _, third = export("--force")
     assert third.keys() == second.keys()
     assert first.items() <= third.items()

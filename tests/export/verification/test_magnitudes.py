@@ -131,7 +131,7 @@ def outputs_by(graphs, inputs):
             yield graph, run_outputs(run, [output.name for output in run.get_outputs()], feeds)
 
 
-@pytest.mark.parametrize("draws", [10, pytest.param(30, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("draws", [4, pytest.param(30, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("name", BLOCKS)
 def test_correct_or_not_finite(graphs, name, draws):
     opened = graphs(name)
@@ -229,7 +229,7 @@ def test_kernel_of_any_bandwidth(graphs, bandwidth):
         np.testing.assert_allclose(outputs["weights"], expected["weights"], atol=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", pytest.param("post", marks=pytest.mark.extended)])
 def test_a_stack_over_x_that_overflows(norm):
     """Where squares of a layer norm overflow, the output is NaN; torch would return the bias."""
     config = TransformerConfig(8, 2, 1, 8, norm=norm, final_norm=True)

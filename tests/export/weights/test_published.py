@@ -104,6 +104,7 @@ def test_a_model_of_transformers(name, save, config, tmp_path):
     assert block.limits == {"n": SIZES["max_position_embeddings"] - offset}
 
 
+@pytest.mark.extended
 def test_exported_graphs_agree_with_transformers(few_examples, without_fast_paths, tmp_path, capsys):
     """From the command line to ONNX Runtime: old names of tensors, a tokenizer, and a head that is ignored."""
     module = transformer("BertForQuestionAnswering", num_hidden_layers=1)

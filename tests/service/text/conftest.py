@@ -42,6 +42,12 @@ def texts(language_models):
         yield client
 
 
+@pytest.fixture(scope="session")
+def application(language_models):
+    with running(language_models) as client:
+        yield client
+
+
 @pytest.fixture
 def fresh(language_models):
     """An application of which nothing was asked."""

@@ -138,10 +138,10 @@ def test_what_is_no_json_is_refused(body, path, texts):
         assert response.status_code == status, response.text
 
 
-def test_long_texts_of_a_large_body_are_read(fresh):
+def test_long_texts_of_a_large_body_are_read(application):
     """A long string is cut out of a document of megabytes; its escapes are read all the same."""
     body = json.dumps({"text": 'the "cat"\n[sat] ' * 30_000, "truncation": True}) + " " * (1 << 20)
-    response = fresh.post("/v1/tokenize/bert", content=body, headers={"Content-Type": "application/json"})
+    response = application.post("/v1/tokenize/bert", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 200, response.text
     assert response.json()["truncated"]
     assert response.json()["tokens"][1:3] == ["the", "<unk>"]
@@ -165,8 +165,8 @@ def read(field, content, models):
         *((rb"\u00e9", 2.1), (rb"\ud83d\ude00", 2.1), (rb"\\u", 6.1)),
     ],
 )
-def test_a_text_that_is_too_long_is_not_decoded(piece, factor, field, fresh, monkeypatch):
-    models = fresh.app.repository
+def test_a_text_that_is_too_long_is_not_decoded(piece, factor, field, application, monkeypatch):
+    models = application.app.repository
     count = (MOST - 1) // len(json.loads(b'"%b"' % piece).encode())
     assert MOST - 4 <= read(field, piece * count, models).size <= MOST
     monkeypatch.setattr("service.tokens.request.orjson", None)
@@ -175,9 +175,9 @@ def test_a_text_that_is_too_long_is_not_decoded(piece, factor, field, fresh, mon
     assert error.value.field == field
 
 
-def test_a_text_that_is_far_too_long_is_not_copied(fresh):
+def test_a_text_that_is_far_too_long_is_not_copied(application):
     content = b"a" * (MAX_ESCAPE_BYTES * (MOST + 1)) * 10
-    models = fresh.app.repository
+    models = application.app.repository
     models.block("bert")
     tracemalloc.start()
     with pytest.raises(TooLarge):
@@ -273,9 +273,9 @@ def fields(texts, truncation=None):
     return TextFields({"": texts}, is_single=False, truncation=truncation, special_tokens=True)
 
 
-def test_short_texts_beside_a_long_one_reserve_their_padding(fresh):
+def test_short_texts_beside_a_long_one_reserve_their_padding(application):
     """63 texts of different lengths are padded to 4,002 tokens each: 100 times the memory of their own tokens."""
-    request, models = ["a " * count for count in (*range(1, 64), 4000)], fresh.app.repository
+    request, models = ["a " * count for count in (*range(1, 64), 4000)], application.app.repository
     whole, truncated = fields(request), fields(request, truncation=True)
     tracemalloc.start()
     try:
