@@ -17,6 +17,7 @@ from tests.support.media import files, sound_of, text_of, tone
 pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # those of transformers
 ERROR = 3e-6  # of weights, between ONNX Runtime and transformers in float64
 SLACK = 4  # of two float32 runs of the same numbers, one may be so many times as far from float64 as the other
+DIFFERENT = {"vit", "clip", "ast", "wav2vec2"}
 SIZE = {"height": 16, "width": 16}
 PICTURES = {  # the model, its image processor with settings
     "vit": (Family("ViTModel", IMAGE), "ViT", {"size": SIZE}),
@@ -70,7 +71,12 @@ def check(weights, family, folder, values):
     np.testing.assert_allclose(weights, expected, rtol=0, atol=error)
 
 
-@pytest.mark.parametrize("name", PICTURES)
+def marked(names):
+    """``make test-families`` takes all of them, ``make test-all`` those that differ most."""
+    return [pytest.param(name, marks=() if name in DIFFERENT else pytest.mark.family) for name in names]
+
+
+@pytest.mark.parametrize("name", marked(PICTURES))
 def test_the_weights_of_a_picture_are_those_of_transformers(name, tmp_path):
     family, kind, settings = PICTURES[name]
     processor = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")(**settings)
@@ -81,7 +87,7 @@ def test_the_weights_of_a_picture_are_those_of_transformers(name, tmp_path):
     check(weights, family, tmp_path, values)
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", marked(RECORDINGS))
 def test_the_weights_of_a_sound_are_those_of_transformers(name, tmp_path):
     family, extractor, options = RECORDINGS[name]
     sent = [sound_of(samples, RATE) for samples in SOUNDS]
