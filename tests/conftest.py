@@ -185,6 +185,37 @@ def generating(once) -> Path:
 
 
 @pytest.fixture(scope="session")
+def family(once) -> Callable[[str], Path]:
+    """``family(name)``: a folder with its directory of transformers, ``model``, and its repository, ``models/mine``."""
+
+    def exported(name: str) -> Path:
+        def fill(folder: Path) -> None:
+            from export.__main__ import main
+            from tests.support.families import FAMILIES, PREPROCESSOR, save, takes_text
+            from tests.support.texts import save_tokenizer
+
+            save(FAMILIES[name], folder / "model")
+            if takes_text(name):
+                save_tokenizer(folder / "model")
+            if "image_size" in FAMILIES[name].config:
+                (folder / "model" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
+            target = ["--name", "mine", "--repository", str(folder / "models")]
+            assert main(["hf", str(folder / "model"), *target, *FAMILIES[name].flags]) == 0
+
+        return once(f"family {name}", fill, keep=True)
+
+    return exported
+
+
+@pytest.fixture(scope="session")
+def two_stacks(family, tmp_path_factory) -> Path:
+    """A model repository with a small BART of random weights and its tokenizer of words, ``bart``."""
+    folder = tmp_path_factory.mktemp("two stacks")
+    shutil.copytree(family("bart") / "models" / "mine", folder / "bart")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def halves(once) -> Path:
     """Two blocks in half precision: ``attention_float16``, of few options, and ``efficient_bfloat16``."""
 

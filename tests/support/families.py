@@ -31,6 +31,7 @@ T5 = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "
 T5 |= {"decoder_start_token_id": 0}
 GPT = {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 48}
 CONVOLUTIONS = {"conv_dim": [16, 16], "conv_stride": [5, 4], "conv_kernel": [10, 3], "num_feat_extract_layers": 2}
+PREPROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.5, 0.25]}  # of pictures
 RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8}
 
 
@@ -148,6 +149,11 @@ REFUSED = {  # a family, and a pattern of the reason
     "wav2vec 2 without --input": (Family("Wav2Vec2Model", LAYERS), "--input input_values=16000 gives the shape"),
     "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
 }
+
+
+def takes_text(name: str) -> bool:
+    """Whether a tokenizer is saved with the family."""
+    return "vocab_size" in FAMILIES[name].config and name not in ("wav2vec 2", "whisper")
 
 
 def build(family: Family) -> transformers.PreTrainedModel:

@@ -25,20 +25,12 @@ LISTED = 8  # alternatives
 
 
 @pytest.fixture(scope="session")
-def generators(once, generating):
-    """A repository with a small GPT-2 and a small mBART, both with random weights and the same tokenizer of words."""
-
-    def fill(folder):
-        from export.__main__ import main
-        from tests.support.families import FAMILIES, save
-        from tests.support.texts import save_tokenizer
-
-        shutil.copytree(generating / "models" / "gpt", folder / "models" / "gpt")
-        save(FAMILIES["mbart"], folder / "mbart")
-        save_tokenizer(folder / "mbart")
-        assert main(["hf", str(folder / "mbart"), "--repository", str(folder / "models")]) == 0
-
-    return once("models that generate", fill) / "models"
+def generators(generating, two_stacks, tmp_path_factory):
+    """A repository with a small GPT-2 and a small BART, both with random weights and the same tokenizer of words."""
+    folder = tmp_path_factory.mktemp("generators")
+    shutil.copytree(generating / "models" / "gpt", folder / "gpt")
+    shutil.copytree(two_stacks / "bart", folder / "bart")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -337,8 +329,8 @@ def test_a_value_out_of_range_is_said_beside_its_field(open_text):
 
 def test_the_alignment_of_two_stacks_builds_up(open_text, generate):
     options = {"layers": 2, "heads": 1}
-    answer = generate("mbart", max_new_tokens=12, outputs=["cross_weights"], **options)
-    page = open_text("mbart", layer=2, head=1)
+    answer = generate("bart", max_new_tokens=12, outputs=["cross_weights"], **options)
+    page = open_text("bart", layer=2, head=1)
     page.evaluate(IN_PARTS, "/generate/")
     page.get_by_role("spinbutton", name="length").fill("12")
     expect_words(page, tokens(answer)[:6])
@@ -354,18 +346,18 @@ def test_the_alignment_of_two_stacks_builds_up(open_text, generate):
     rows = [row(token, "cross_weights") for token in answer["generated"]]
     np.testing.assert_allclose(numbers, rows, rtol=1e-6)
     page.get_by_role("combobox", name="look at").select_option("decoder")
-    own = generate("mbart", max_new_tokens=12, outputs=["weights"], **options)
+    own = generate("bart", max_new_tokens=12, outputs=["weights"], **options)
     expect_row(page, row(own["generated"][10]))
     expect(matrix).to_have_count(0)
 
 
 def test_an_alternative_of_two_stacks_begins_the_decoder(open_text, generate):
-    first = generate("mbart")
-    page = open_text("mbart", token=2)
+    first = generate("bart")
+    page = open_text("bart", token=2)
     instead = first["generated"][2]["next_tokens"][1]["id"]
     page.get_by_role("region", name="next tokens").get_by_role("button").nth(1).click()
     ids = [2, *(token["id"] for token in first["generated"][:2]), instead]  # behind the start token
-    rest = generate("mbart", text=TEXT, decoder_input_ids=ids, outputs=["cross_weights"], layers=0, heads=0)
+    rest = generate("bart", text=TEXT, decoder_input_ids=ids, outputs=["cross_weights"], layers=0, heads=0)
     expect(page.locator(".word.new")).to_have_count(3 + 20)
     expect_end(page)
     assert shown(page)[3:] == tokens(rest)
@@ -438,7 +430,7 @@ def test_keys_move_through_the_words(open_text):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_can_be_read_by_all_and_fits(open_text, width, scheme):
     options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "closed": True}
-    page = open_text("mbart", options=options, token=3, temperature=1)
+    page = open_text("bart", options=options, token=3, temperature=1)
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -35,23 +35,6 @@ def url(generating, shared_server):
     return shared_server(generating / "models", "--workers", "1").url
 
 
-@pytest.fixture(scope="module")
-def two_stacks(once):
-    """A repository with a small T5 and its tokenizer, ``t5``."""
-
-    def fill(folder):
-        from export.__main__ import main
-        from tests.support.families import FAMILIES, SPECIAL, Family, save
-        from tests.support.texts import save_tokenizer
-
-        family = FAMILIES["t5"]
-        save(Family(family.model, {**family.config, **SPECIAL}), folder / "t5")
-        save_tokenizer(folder / "t5")
-        assert main(["hf", str(folder / "t5"), "--repository", str(folder / "models")]) == 0
-
-    return once("t5 that generates", fill) / "models"
-
-
 @pytest.fixture
 def run(url, capsys):
     """Runs ``heed run gpt``; returns its status, and what it wrote to both streams."""
@@ -173,13 +156,13 @@ def columns_of(lines):
 @pytest.mark.extended
 def test_with_two_stacks_it_shows_where_the_text_was_read(two_stacks, shared_server, capsys):
     url = shared_server(two_stacks, "--workers", "1").url
-    flags = ["t5", "--url", url, "--text", "the cat sat", "--generate", "4", "--set", "ignore_eos=true"]
+    flags = ["bart", "--url", url, "--text", "the cat sat", "--generate", "4", "--set", "ignore_eos=true"]
     assert main([*flags, "--show"]) == 0
     _, title, *lines = capsys.readouterr().out.splitlines()
     assert title.startswith("cross_weights, mean over all layers, mean over all heads: ")
     assert columns_of(lines) == PROMPT
     body = {"text": "the cat sat", "max_new_tokens": 4, "ignore_eos": True, "decoder_text": "a dog"}
-    expected = httpx.post(f"{url}/v1/generate/t5", json=body).json()
+    expected = httpx.post(f"{url}/v1/generate/bart", json=body).json()
     assert main([*flags, "--text-target", "a dog", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["generated"], answer["usage"]) == (expected["generated"], expected["usage"])

@@ -1,6 +1,5 @@
 """Families of transformers, from a directory to answers over HTTP that are equal to transformers' own."""
 
-import json
 import re
 from datetime import date
 from hashlib import sha256
@@ -15,13 +14,13 @@ from export.__main__ import main
 from export.hf.verification.float64 import in_float64
 from tests.export.hf.generating import check_generation, metadata_entry
 from tests.export.hf.intervening import STACKS, check_changed_generation, check_interventions, check_sweeps
-from tests.support.families import FAMILIES, REFUSED, save
+from tests.support.families import FAMILIES, PREPROCESSOR, REFUSED, save, takes_text
 from tests.support.server import serving
-from tests.support.texts import TARGETS, TEXTS, save_tokenizer
+from tests.support.texts import TARGETS, TEXTS
 
 FAST = "bert"  # the others are extended
 # One for each way in which a family differs: `make test-all` compares these, and a twentieth of the others.
-DIFFERENT = {"bart", "deberta v2, relative", "gemma 2", "gpt oss", "t5", "vit", "whisper"}
+DIFFERENT = {"bart", "deberta v2, relative", "gemma 2", "gpt oss", "t5", "vit"}
 WEEK = "{0.year}-{0.week}".format(date.today().isocalendar())  # another twentieth each week
 EPS = np.finfo(np.float32).eps
 SIZES = {"n": 9, "m": 6}
@@ -29,7 +28,6 @@ TEXT_SLACK = 4  # the error of one draw may be so many times the limit of anothe
 DRAWS = 4  # of inputs, whose largest error is compared with the largest limit: the error of a few numbers is random
 WITHOUT_CACHE = {"audio-spectrogram-transformer", "deit", "dinov2", "vit", "wav2vec2"}  # types of models
 LAYER, HEAD = 1, 1  # removed by a mask of heads
-PREPROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.5, 0.25]}
 SPECIAL_TOKENS = {"vit": 1, "clip vision": 1, "deit": 2, "dinov2": 1, "siglip vision": 0}
 BART = {  # the projections that follow the heads
     "head_mask": r"encoder\.layers\.\d+\.self_attn\.out_proj",
@@ -222,19 +220,8 @@ def marks_of(name):
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in FAMILIES])
-def test_answers_are_those_of_transformers(name, once):
-    takes_text = "vocab_size" in FAMILIES[name].config and name not in ("wav2vec 2", "whisper")
-
-    def export(folder):
-        save(FAMILIES[name], folder / "model")
-        if takes_text:
-            save_tokenizer(folder / "model")
-        if name in SPECIAL_TOKENS:
-            (folder / "model" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
-        target = ["--name", "mine", "--repository", str(folder / "models")]
-        assert main(["hf", str(folder / "model"), *target, *FAMILIES[name].flags]) == 0
-
-    folder = once(f"family {name}", export, keep=True)
+def test_answers_are_those_of_transformers(name, family):
+    folder = family(name)
     version = folder / "models" / "mine" / "1"
     graphs = {file.stem for file in version.glob("*.onnx") if not file.stem.startswith("layer_")} - OF_FEATURES
     assert name not in FORMULA or graphs == {"model", "weights", "output"}
@@ -277,7 +264,7 @@ def test_answers_are_those_of_transformers(name, once):
                 assert max(errors) <= max(limits), names[0]
         if name not in WITHOUT_MASK | OTHER_SCORES:
             check_queries_and_keys(client, block, drawn(block, padding=False, seed=0))
-        if takes_text:
+        if takes_text(name):
             body, inputs = tokenized(block, folder / "model")
             for output, error, limit in compared(client, folder / "model", inputs, body, "text"):
                 assert error <= TEXT_SLACK * limit, output

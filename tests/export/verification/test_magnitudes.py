@@ -131,7 +131,7 @@ def outputs_by(graphs, inputs):
             yield graph, run_outputs(run, [output.name for output in run.get_outputs()], feeds)
 
 
-@pytest.mark.parametrize("draws", [4, pytest.param(30, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("draws", [4, pytest.param(15, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("name", BLOCKS)
 def test_correct_or_not_finite(graphs, name, draws):
     opened = graphs(name)

@@ -124,7 +124,7 @@ def cuts(stream: bytes, places: list[int]) -> list[bytes]:
 
 
 @pytest.mark.extended
-@settings(max_examples=1500)
+@settings(max_examples=700)
 @given(STREAMS, st.lists(st.integers(0, 1000), max_size=4))
 def test_right_requests_are_read_as_h11_reads_them(stream, places):
     expected, is_refused = read_by_h11(stream)
@@ -136,7 +136,7 @@ def test_right_requests_are_read_as_h11_reads_them(stream, places):
 
 
 @pytest.mark.extended
-@settings(max_examples=4000)
+@settings(max_examples=2000)
 @given(mutants(), st.lists(st.integers(0, 1000), max_size=4))
 def test_no_request_is_read_that_h11_does_not_read(stream, places):
     """This server may refuse more than h11, but what it reads, it reads alike."""
