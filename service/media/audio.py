@@ -28,13 +28,20 @@ class AudioSource(FileSource["Sound", AudioProcessor]):
         return Sound(content, field)
 
     def check(self, files: Sequence["Sound"], processor: AudioProcessor) -> None:
-        sound = files[-1]
-        if not processor.shortest <= sound.samples(processor.rate) <= processor.longest:
-            least, most = (count / processor.rate for count in (processor.shortest, processor.longest))
-            raise Invalid(f"lasts {sound.seconds:.4g} s; the model takes {least:.4g} to {most:.4g} s", sound.field)
+        sound, least, most = files[-1], processor.shortest, processor.longest
+        if not least <= (samples := sound.samples(processor.rate)) <= most:
+            raise Invalid(
+                f"lasts {sound.seconds:.4g} s, {samples:,} samples at {processor.rate:,} a second; the model takes "
+                f"{least:,} to {most:,}",
+                sound.field,
+            )
 
     def memory(self, file: "Sound", _: AudioProcessor) -> int:
         return file.memory
 
     def tensor(self, file: "Sound", processor: AudioProcessor) -> np.ndarray:
-        return processor(file.decoded(processor.rate))
+        with np.errstate(over="ignore", invalid="ignore"):
+            tensor = processor(file.decoded(processor.rate))
+        if not np.isfinite(tensor).all():
+            raise Invalid("its samples are so large that they overflow float32", file.field)
+        return tensor

@@ -13,6 +13,9 @@ FORMATS = ("FLAC", "RF64", "WAV", "WAVEX")
 MAGIC = (b"RIFF", b"RF64", b"fLaC")  # other files do not reach the library
 MIN_RATE, MAX_RATE = 1_000, 768_000  # samples a second
 MAX_CHANNELS = 32
+RIFF_HEADER = 8  # bytes before those that it counts; some programs count them, too
+MIN_STREAMED_BYTES = 1 << 30  # in the header of a WAV that was written before its length was known
+UNKNOWN_FRAMES = (1 << 63) - 1  # of a FLAC that was
 SAMPLE_BYTES = 4
 
 
@@ -24,12 +27,15 @@ class Sound:
 
         Raises:
             UnsupportedMedia: it is none of ``FORMATS``.
-            Invalid: it is broken, or has more channels or another rate than the limits.
+            Invalid: it is truncated or broken, does not say how long it is, or has more channels or another rate than
+                the limits.
         """
         self.field = field
         if not content.startswith(MAGIC):
             raise UnsupportedMedia("expected a file of WAV or FLAC", field)
         with decoding(field):
+            if _is_cut_wav(content):
+                raise EOFError
             self._file = soundfile.SoundFile(BytesIO(content))
         if self._file.format not in FORMATS:
             raise UnsupportedMedia("expected a file of WAV or FLAC", field)
@@ -39,6 +45,9 @@ class Sound:
                 f"{MAX_CHANNELS} at {MIN_RATE:,} to {MAX_RATE:,}",
                 field,
             )
+
+        if self._file.frames == UNKNOWN_FRAMES:
+            raise Invalid("its header does not say how long it is; encode it into a file, not into a pipe", field)
 
     @property
     def seconds(self) -> float:
@@ -51,7 +60,7 @@ class Sound:
 
     def samples(self, rate: int) -> int:
         """The number of samples at ``rate``."""
-        return round(int(self._file.frames) * rate / int(self._file.samplerate))
+        return (2 * int(self._file.frames) * rate // int(self._file.samplerate) + 1) // 2  # half up, as soxr does
 
     def decoded(self, rate: int) -> np.ndarray:
         """The samples at ``rate``, float32, of which the mean of all channels is taken.
@@ -71,3 +80,9 @@ class Sound:
             mono = soxr.resample(mono, self._file.samplerate, rate)
         resampled: np.ndarray = mono
         return resampled
+
+
+def _is_cut_wav(content: bytes | bytearray) -> bool:
+    """Whether it has fewer bytes than its header says; soundfile reads those that are there."""
+    length = int.from_bytes(content[4:RIFF_HEADER], "little")
+    return content.startswith(b"RIFF") and len(content) < length < MIN_STREAMED_BYTES
