@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -13,6 +14,7 @@ from export.hf.wrapper import MAIN, arguments_of, has_two_stacks
 from models.block import Input
 
 MASK = "1 = a real token, 0 = padding, as transformers' tokenizers return it; all 1 when not given."
+SAMPLES_MASK = "1 = a sample, 0 = padding, as transformers' feature extractor returns it; all 1 when not given."
 RANKS = {"pixel_values": (3,), "input_features": (2,), "input_values": (1, 2)}  # of an input without the batch
 EXAMPLES = {  # of the flag --input
     "pixel_values": "pixel_values=3,224,224", "input_features": "input_features=80,3000",
@@ -41,6 +43,11 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
                 ("1|batch", "1|n"), "Segment of each token; all 0 when not given.", dtype="int64", default=0, minimum=0,
                 maximum=types - 1,
             )  # fmt: skip
+    elif main == "input_values" and "attention_mask" in arguments and _returns_mask(pretrained.folder):
+        length = inputs[main].shape[-1]
+        inputs["attention_mask"] = Input(
+            ("1|batch", length), SAMPLES_MASK, dtype="int64", default=1, minimum=0, maximum=1
+        )
     if has_two_stacks(model):
         vocabulary = getattr(model.config, "decoder_vocab_size", None) or _vocabulary(model)
         inputs["decoder_input_ids"] = _ids(
@@ -93,14 +100,29 @@ def _image_size(pretrained: Pretrained) -> Sequence[int]:
     """Height and width of the config or, where it has none, of the image processor's files."""
     size = getattr(pretrained.config, "image_size", None)
     if size is None:
-        file = pretrained.folder / "preprocessor_config.json"
-        settings = json.loads(file.read_text()) if file.is_file() else {}
+        settings = _processor(pretrained.folder, "image_processor")
         size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")
         if isinstance(size, dict):
             size = [size[side] for side in ("height", "width")] if "height" in size else size.get("shortest_edge")
     if size is None:
         size = _setting(pretrained.model, "image_size", "pixel_values")
     return size if isinstance(size, (list, tuple)) else (size, size)
+
+
+def _processor(folder: Path, inner: str) -> dict[str, Any]:
+    """The settings of the processor of pictures or sound, which is ``inner`` in the file of one of texts, too."""
+    if (file := folder / "preprocessor_config.json").is_file():
+        content = json.loads(file.read_text())
+    elif (file := folder / "processor_config.json").is_file():
+        content = json.loads(file.read_text()).get(inner)
+    else:
+        content = None
+    return content if isinstance(content, dict) else {}
+
+
+def _returns_mask(folder: Path) -> bool:
+    """Whether the feature extractor says which samples are padding: the model's weights were learned with a mask."""
+    return _processor(folder, "feature_extractor").get("return_attention_mask") is True
 
 
 def _ids(length: str, vocabulary: int, description: str) -> Input:

@@ -41,7 +41,12 @@ VECTORS = {  # of the weights' heads
     "cross_weights": ("cross_query", "cross_key"),
 }
 MAIN = ("input_ids", "pixel_values", "input_features", "input_values")
-MASKS = {"attention_mask": "input_ids", "token_type_ids": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
+# Inputs in the shape of the first of these that is given.
+MASKS = {
+    "attention_mask": ("input_ids", "input_values"),
+    "token_type_ids": ("input_ids",),
+    "decoder_attention_mask": ("decoder_input_ids",),
+}
 
 
 def arguments_of(model: PreTrainedModel) -> set[str]:
@@ -76,7 +81,10 @@ class Wrapper(nn.Module):
 
     def forward(self, **inputs: Tensor) -> SimpleNamespace:
         masks = {name: inputs.pop(name) for name in self.head_masks if name in inputs}
-        given = {name: x.expand(inputs[MASKS[name]].shape) if name in MASKS else x for name, x in inputs.items()}
+        given = dict(inputs)
+        for name in MASKS.keys() & inputs.keys():
+            like = next(inputs[other] for other in MASKS[name] if other in inputs)
+            given[name] = inputs[name].expand(like.shape)
         recorded: dict[Row, tuple[Tensor, Tensor]] = {}
         with heads_masked(masks, self.rows, recorded) if self.rows and self.with_weights else nullcontext():
             result = self.model(**given, **self.fixed)

@@ -288,9 +288,10 @@ def check_memory(memory: int, max_bytes: int) -> None:
 
 
 def _mask(site: str, inputs: Arrays, shape: tuple[int, int]) -> np.ndarray:
-    """1 for each position of ``site`` that is no padding: [batch, positions]."""
-    prefix = "decoder_" if ids_of(site, inputs.keys()) == DECODER_IDS else ""
-    return np.broadcast_to(inputs.get(f"{prefix}attention_mask", 1), shape)
+    """1 for each position of ``site`` that is no padding: [batch, positions]; of sound, 1 for each."""
+    ids = ids_of(site, inputs.keys())
+    prefix = "decoder_" if ids == DECODER_IDS else ""
+    return np.broadcast_to(inputs.get(f"{prefix}attention_mask", 1) if ids in inputs else 1, shape)
 
 
 def _picked(activation: np.ndarray, picks: Sequence[np.ndarray | None]) -> np.ndarray:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # it needs soundfile and soxr, which may be missing
     from service.media.sound import Sound
 
 AUDIO_INPUTS = ("input_values", "input_features")
+MASK_INPUT = "attention_mask"
 
 
 class AudioSource(FileSource["Sound", AudioProcessor]):
@@ -45,3 +46,9 @@ class AudioSource(FileSource["Sound", AudioProcessor]):
         if not np.isfinite(tensor).all():
             raise Invalid("its samples are so large that they overflow float32", file.field)
         return tensor
+
+    def beside(self, files: Sequence["Sound"], processor: AudioProcessor) -> dict[str, np.ndarray]:
+        if not processor.masks:
+            return {}
+        counts = np.array([file.samples(processor.rate) for file in files])
+        return {MASK_INPUT: (np.arange(processor.longest) < counts[:, None]).astype(np.int64)}

@@ -16,6 +16,7 @@ class AudioProcessor(ABC):
     """Computes a model's input of samples at ``rate``, of which there are ``shortest`` to ``longest``."""
 
     rate: int
+    masks = False  # whether the model is also told which samples are padding
     shortest = 1
     longest: int
 
@@ -31,13 +32,13 @@ class Wav2Vec2(AudioProcessor):
         (self.longest,) = shape
         self.rate = content["sampling_rate"]
         self._normalizes = content.get("do_normalize", True)
-        self._of_padded = not content.get("return_attention_mask", False)
+        self.masks = content.get("return_attention_mask") is True
 
     def __call__(self, samples: np.ndarray) -> np.ndarray:
         padded = np.zeros(self.longest, np.float32)
         padded[: len(samples)] = samples
         if self._normalizes:
-            own = padded[: None if self._of_padded else len(samples)]
+            own = padded[: len(samples) if self.masks else None]
             own[:] = (own - own.mean()) / np.sqrt(own.var() + VARIANCE)
         return padded
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Route
 
 from service.feature import Core, Feature
-from service.media.audio import AudioSource
+from service.media.audio import MASK_INPUT, AudioSource
 from service.media.images import ImageSource
 from service.media.preprocessor import PREPROCESSOR_FILE, preprocessor, read_preprocessor
 from service.media.source import FileSource
@@ -75,8 +75,11 @@ class Sounds(FileFeature):
     def __init__(self) -> None:
         self.source = AudioSource()
 
-    def processor(self, content: dict[str, Any], _: Model, shape: Sequence[Any]) -> object:
+    def processor(self, content: dict[str, Any], model: Model, shape: Sequence[Any]) -> object:
         import service.media.sound  # noqa: F401 (whether its libraries are there)
         from service.media.audio_processor import audio_processor
 
-        return audio_processor(content, shape)
+        processor = audio_processor(content, shape)
+        if processor.masks and MASK_INPUT not in model.inputs:
+            raise ValueError(f"its feature extractor makes an {MASK_INPUT}, which the graph lacks (export it again)")
+        return processor

@@ -116,6 +116,10 @@ class FileSource(InputSource[Files], Generic[F, P]):
             Invalid: it is broken.
         """
 
+    def beside(self, _files: Sequence[F], _processor: P) -> dict[str, np.ndarray]:
+        """Other inputs of the model that follow from the files, with the axis of the batch."""
+        return {}
+
     def input_of(self, model: Model) -> str | None:
         """The name of the input that the files of a model become."""
         return next((name for name in self.names if name in model.inputs), None)
@@ -159,10 +163,13 @@ class FileSource(InputSource[Files], Generic[F, P]):
             self.check(files, processor)
         values = np.empty((len(files), *map(int, model.inputs[name].shape[1:])), np.float32)
         largest = max(self.memory(file, processor) for file in files)
-        context.reservation.add(largest + ITEM_BYTES * values[0].size + values.nbytes)
+        beside = self.beside(files, processor)
+        made_bytes = values.nbytes + sum(array.nbytes for array in beside.values())
+        context.reservation.add(largest + ITEM_BYTES * values[0].size + made_bytes)
         for index, file in enumerate(files):
             values[index] = yield Stage(self._processing, 0, partial(self.tensor, file, processor))
-        return {name: values[0] if reference.is_single else values}
+        made = {name: values, **beside}
+        return {name: array[0] if reference.is_single else array for name, array in made.items()}
 
 
 def _base64(element: Any, field: str) -> LongText:

@@ -15,14 +15,27 @@ from PIL import Image
 
 from tests.support.graphs import write
 
-CONSTANTS = {"outer": np.array([0, 2, 3]), "column": np.array([0, -1])}
+PADDED = -9.0  # the output of a model with a mask where an input is padding
+CONSTANTS = {"outer": np.array([0, 2, 3]), "column": np.array([0, -1]), "padded": np.float32(PADDED)}
 RNG_SEED = 11
 
 
-def write_echo_model(folder: Path, name: str, shape: Sequence[int], processor: dict[str, Any] | None) -> None:
-    """Write the version ``folder`` of a model whose output is its input ``name`` [batch, *shape]."""
+def write_echo_model(
+    folder: Path, name: str, shape: Sequence[int], processor: dict[str, Any] | None, is_masked: bool = False
+) -> None:
+    """Write the version ``folder`` of a model whose output is its input ``name`` [batch, *shape].
+
+    Where it ``is_masked`` it has a second input, ``attention_mask``, and the output is ``PADDED`` where this is 0.
+    """
+    mask = ("attention_mask", "INT64", ["batch", *shape])
+    echo = [helper.make_node("Identity", [name], ["output"])]
+    if is_masked:
+        echo = [
+            helper.make_node("Cast", [mask[0]], ["real"], to=onnx.TensorProto.BOOL),
+            helper.make_node("Where", ["real", name, "padded"], ["output"]),
+        ]
     nodes = [
-        helper.make_node("Identity", [name], ["output"]),
+        *echo,
         helper.make_node("Reshape", [name, "column"], ["rows"]),
         helper.make_node("ReduceMean", ["rows", "last"], ["mean"], keepdims=1),
         helper.make_node("Softmax", ["mean"], ["one"]),
@@ -31,9 +44,10 @@ def write_echo_model(folder: Path, name: str, shape: Sequence[int], processor: d
     constants = {**CONSTANTS, "last": np.array([-1])}
     tensor = (name, "FP32", ["batch", *shape])
     outputs = [("output", *tensor[1:]), ("weights", "FP32", [1, "batch", 1, 1, 1])]
-    write(folder, nodes, [tensor], outputs, [numpy_helper.from_array(array, key) for key, array in constants.items()])
+    tensors = [tensor, mask] if is_masked else [tensor]
+    write(folder, nodes, tensors, outputs, [numpy_helper.from_array(array, key) for key, array in constants.items()])
     model = onnx.load(folder / "model.onnx")
-    helper.set_model_props(model, {"heed": json.dumps(_card(folder.parent.name, name, shape))})
+    helper.set_model_props(model, {"heed": json.dumps(_card(folder.parent.name, tensors))})
     onnx.save(model, folder / "model.onnx")
     if processor is not None:
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
@@ -94,14 +108,14 @@ def files() -> dict[str, bytes]:
 SIZES = [(8, 200), (200, 8), (24, 24), (23, 25), (320, 240), (133, 377)]
 
 
-def _card(block: str, name: str, shape: Sequence[int]) -> dict[str, Any]:
+def _card(block: str, tensors: Sequence[tuple[str, str, list[Any]]]) -> dict[str, Any]:
     return {
         **{"block": block, "version": 1, "title": "an echo (by hand)", "description": "", "formula": "", "source": ""},
         **{"config": {"patch_size": 4}, "weights": "none", "multiples": {}, "limits": {}},
-        "inputs": {name: {"description": "Files."}},
+        "inputs": {name: {"description": "Files."} for name, _, _ in tensors},
         "outputs": {"output": {"description": "The same."}, "weights": {"description": "Weights."}},
         **{"left_out": {}, "depth": 1, "learned": 1, "rows": ["batch"]},
-        "example": {name: np.zeros((1, *shape)).tolist()},
+        "example": {name: np.zeros((1, *shape[1:])).tolist() for name, _, shape in tensors},
         **{"tolerance": {}, "opset": 20, "exporter": "none"},
     }
 

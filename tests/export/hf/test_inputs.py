@@ -53,6 +53,17 @@ def test_a_spectrogram_has_the_size_of_the_config(shape_of):
     assert shape_of(AST) == ("input_values", (32, 16))
 
 
+@pytest.mark.parametrize("file", ["preprocessor_config.json", "processor_config.json"])
+def test_sound_has_a_mask_where_its_feature_extractor_returns_one(file, tmp_path):
+    save(WAV2VEC, tmp_path)
+    given = {"input_values": (400,)}
+    settings: dict[str, object] = {"return_attention_mask": True}
+    assert inputs_of(load(tmp_path, shapes=given)).keys() == {"input_values"}
+    content = settings if file.startswith("pre") else {"feature_extractor": settings}
+    (tmp_path / file).write_text(json.dumps(content))
+    assert inputs_of(load(tmp_path, shapes=given))["attention_mask"].shape == ("1|batch", 400)
+
+
 REFUSED = {
     "no image size": (RESNET, {}, r"no image_size, .* --input pixel_values=3,224,224 gives the shape"),
     "no length of sound": (WAV2VEC, {}, r"the shape of input_values follows; --input input_values=16000 gives the"),

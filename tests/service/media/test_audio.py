@@ -5,7 +5,7 @@ import pytest
 import soxr
 
 from tests.support.application import running
-from tests.support.media import sound_of, text_of, tone, write_echo_model
+from tests.support.media import PADDED, sound_of, text_of, tone, write_echo_model
 
 RATE, LENGTH = 16_000, 8_000
 WAV2VEC2 = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "sampling_rate": RATE, "do_normalize": False}
@@ -13,6 +13,8 @@ AST = {"feature_extractor_type": "ASTFeatureExtractor", "sampling_rate": RATE, "
 MODELS = {
     "samples": (WAV2VEC2, (LENGTH,)),
     "normalized": ({**WAV2VEC2, "do_normalize": True}, (LENGTH,)),
+    "masked": ({**WAV2VEC2, "return_attention_mask": True}, (LENGTH,)),
+    "without a mask": ({**WAV2VEC2, "return_attention_mask": True}, (LENGTH,)),
     "spectrogram": (AST, (20, 16)),
     "plain": (None, (LENGTH,)),
     "clap": ({"feature_extractor_type": "ClapFeatureExtractor"}, (LENGTH,)),
@@ -27,7 +29,7 @@ FLAC = sound_of(SAMPLES, RATE, "FLAC", "PCM_16")
 def client(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sounds")
     for name, (processor, shape) in MODELS.items():
-        write_echo_model(folder / name / "1", "input_values", shape, processor)
+        write_echo_model(folder / name / "1", "input_values", shape, processor, is_masked=name == "masked")
     with running(folder) as client:
         yield client
 
@@ -77,6 +79,15 @@ def test_a_list_is_a_batch(client):
     np.testing.assert_allclose(heard(response), [padded(SAMPLES[:, 0]), padded(SAMPLES[:100, 0])], rtol=0, atol=2**-23)
 
 
+def test_a_model_is_told_which_samples_are_padding(client):
+    expected = np.pad(SAMPLES[:, 0], (0, LENGTH - len(SAMPLES)), constant_values=PADDED)
+    response = client.post("/v1/attention/masked", json={"audio": text_of(WAV)})
+    np.testing.assert_array_equal(heard(response), expected)
+    longest = sound_of(np.zeros(2 * LENGTH), 2 * RATE)
+    response = client.post("/v1/attention/masked", json={"audio": [text_of(WAV), text_of(longest)]})
+    np.testing.assert_array_equal(heard(response), [expected, np.zeros(LENGTH)])
+
+
 def test_a_spectrogram(client):
     response = client.post("/v1/attention/spectrogram", json={"audio": text_of(sound_of(SAMPLES[:2000], RATE))})
     values = heard(response)
@@ -117,6 +128,9 @@ REFUSED = {
     ),
     "a URL": ("samples", "https://example.com/a.wav", 422, "audio", "URLs are not loaded"),
     "without a file": ("plain", text_of(WAV), 422, "audio", "has no preprocessor_config.json; send input_values"),
+    "without its mask": (
+        "without a mask", text_of(WAV), 422, "audio", "an attention_mask, which the graph lacks (export it again)",
+    ),
     "CLAP": ("clap", text_of(WAV), 422, "audio", "its feature extractor is ClapFeatureExtractor"),
 }  # fmt: skip
 
