@@ -10,7 +10,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from export.hf.pretrained import ModelRefused, Pretrained
-from export.hf.wrapper import MAIN, arguments_of, has_two_stacks
+from export.hf.wrapper import MAIN, MASKS, arguments_of, has_two_stacks
+from export.weights.checkpoint import listed
 from models.block import Input
 
 MASK = "1 = a real token, 0 = padding, as transformers' tokenizers return it; all 1 when not given."
@@ -32,6 +33,8 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
     model = pretrained.model
     arguments = arguments_of(model)
     main = _main_name(model)
+    if more := _required(model) - {*MAIN, *MASKS, "decoder_input_ids"}:
+        raise ModelRefused(f"{pretrained.kind} also requires {listed(sorted(more))}, which export does not know")
     if others := pretrained.shapes.keys() - {main}:
         raise ModelRefused(f"--input: {pretrained.kind} takes {main}, not {min(others)}")
     inputs = {main: _main(pretrained, main)}
@@ -56,6 +59,12 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
         if "decoder_attention_mask" in arguments:
             inputs["decoder_attention_mask"] = _mask("m")
     return inputs
+
+
+def _required(model: PreTrainedModel) -> set[str]:
+    """The arguments without which the model cannot be called."""
+    given = signature(model.forward).parameters.values()
+    return {one.name for one in given if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
 
 
 def _main_name(model: PreTrainedModel) -> str:

@@ -16,6 +16,7 @@ LAYERS = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 AST = Family("ASTModel", {**LAYERS, **SPECTROGRAM})
 CONVOLUTIONS = {"conv_dim": [8], "conv_stride": [5], "conv_kernel": [10], "num_feat_extract_layers": 1}
 WAV2VEC = Family("Wav2Vec2Model", {**LAYERS, **CONVOLUTIONS, "num_conv_pos_embedding_groups": 2})
+SIGLIP2 = Family("Siglip2VisionModel", {**LAYERS, "num_patches": 4, "patch_size": 4})
 BERT = Family("BertModel", {**TEXT, **LAYERS})
 PROCESSORS = {  # settings of an image processor, and height and width
     "size": ({"size": {"height": 12, "width": 16}}, (12, 16)),
@@ -67,6 +68,7 @@ def test_sound_has_a_mask_where_its_feature_extractor_returns_one(file, tmp_path
 REFUSED = {
     "no image size": (RESNET, {}, r"no image_size, .* --input pixel_values=3,224,224 gives the shape"),
     "no length of sound": (WAV2VEC, {}, r"the shape of input_values follows; --input input_values=16000 gives the"),
+    "more inputs": (SIGLIP2, {}, "Siglip2VisionModel also requires pixel_attention_mask, spatial_shapes, which export"),
     "another input": (RESNET, {"input_ids": (3,)}, "--input: ResNetModel takes pixel_values, not input_ids"),
     "other dimensions": (RESNET, {"pixel_values": (8, 8)}, "pixel_values have 3 dimensions, without the batch; got 2"),
     "tokens": (BERT, {"input_ids": (8,)}, "--input: input_ids are of any length"),
