@@ -14,7 +14,7 @@ from service.base.budget import Reservation
 from service.base.cache import BoundedCache
 from service.base.cost import CostModel
 from service.base.timing import Timing
-from service.codec.json_slices import LongList, LongText, cut, is_large
+from service.codec.json_slices import SEND_TENSORS, LongList, LongText, cut, is_large
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.http.body import Body, CountedReceive, Headers, receive_body, receive_parts, split
@@ -57,6 +57,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
     """The pipeline of both APIs: decode, run, encode, and count. An API implements ``decode`` and ``encode``."""
 
     api: ClassVar[str]  # its name in metrics
+    shorten: ClassVar[str] = SEND_TENSORS  # the advice where a document without its long parts is too long
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
         self.repository = repository
@@ -216,7 +217,9 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         """
         if not is_large(content):
             return content, ()
-        parts: tuple[bytes, Sequence[LongText | LongList]] = yield Stage(self.cutting, len(content), cut(content))
+        parts: tuple[bytes, Sequence[LongText | LongList]] = yield Stage(
+            self.cutting, len(content), cut(content, advice=self.shorten)
+        )
         return parts
 
     def compress(self, pieces: Pieces, fields: Fields, headers: Headers) -> Stages[tuple[Pieces, Fields]]:

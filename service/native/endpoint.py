@@ -11,6 +11,7 @@ from starlette.types import Receive
 
 from service.base.cost import AssumedCost
 from service.base.errors import Malformed
+from service.codec.json_slices import SEND_TENSORS
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, require_json
@@ -33,6 +34,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
     """The base of the native API's endpoints: a JSON body, for the block that the path names."""
 
     api = "native"
+    shorten = f'{SEND_TENSORS}, and files in a list as {{"base64": "..."}}'
     _planning = AssumedCost(PLANNING_NS)
 
     def model(self, path_params: Mapping[str, Any]) -> Model:

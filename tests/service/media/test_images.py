@@ -190,6 +190,15 @@ def test_pictures_that_have_too_many_pixels_together(client, monkeypatch):
     assert (response.status_code, response.json()["field"]) == (413, "images[1]")
 
 
+def test_the_error_of_a_long_list_says_how_to_send_it(client):
+    file = text_of(b"\x89PNG\r\n\x1a\n" + bytes(3 << 20))
+    response = client.post(PATH, json={"images": [file, file]})
+    assert response.status_code == 413
+    assert 'and files in a list as {"base64": "..."}' in response.json()["detail"]
+    response = client.post(PATH, json={"images": [{"base64": file}, {"base64": file}]})
+    assert response.json()["field"] == "images[0]"  # it is no picture
+
+
 def test_pictures_beside_pixel_values(client):
     body = {"images": text_of(PNG), "pixel_values": expected(PNG)[0].tolist()}
     response = client.post(PATH, json=body)
