@@ -1,5 +1,6 @@
 """Files of pictures: PNG, JPEG and WebP."""
 
+import re
 from io import BytesIO
 
 from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
@@ -8,6 +9,7 @@ from service.base.errors import Invalid, UnsupportedMedia
 from service.media.source import decoding
 
 FORMATS = ("JPEG", "PNG", "WEBP")
+SIGNATURE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|RIFF....WEBP", re.DOTALL)  # the start of a file of these
 MAX_SCANS = 100  # of a JPEG, each of which may have all pixels
 END_OF_SCAN_HEADER = b"\xff\xda"
 OPAQUE_BYTES, BYTES = 12, 28  # memory for each pixel: unpacked, turned, and as RGB; with transparency on white, too
@@ -32,6 +34,8 @@ class Picture:
             try:
                 self._image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
             except UnidentifiedImageError:
+                if SIGNATURE.match(content):
+                    raise  # it is damaged
                 raise UnsupportedMedia("expected a file of PNG, JPEG or WebP", field) from None
         if self._image.format in ("JPEG", "MPO") and content.count(END_OF_SCAN_HEADER) > MAX_SCANS:
             raise Invalid(f"a JPEG of more than {MAX_SCANS} scans", field)
