@@ -33,7 +33,7 @@ test-all: $(VENV)/.all node_modules/.package-lock.json exports  ## run the tests
 	$(BIN)/pytest -m "extended and not family" --ignore tests/deploy/ray $(PARALLEL)
 
 test-families: $(VENV)/.dev  ## export every family of transformers and compare its answers; FAMILIES="bert or t5" chooses some
-	$(BIN)/pytest -m "" $(PARALLEL) tests/export/hf/test_families.py tests/export/hf/test_files.py -k "$(or $(FAMILIES),test)"
+	$(BIN)/pytest -m "" $(PARALLEL) $(addprefix tests/export/hf/test_,families.py files.py sounds.py) -k "$(or $(FAMILIES),test)"
 
 test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
 	$(BIN)/pytest -m extended tests/deploy/ray

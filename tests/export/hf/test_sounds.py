@@ -16,7 +16,7 @@ from tests.support.media import sound_of, text_of, tone
 pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]
 LENGTH, RATE = 800, 16_000
 CONFIG = {**LAYERS, **CONVOLUTIONS, "vocab_size": 60, "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
-MODELS = ["Data2VecAudioForCTC", "HubertForSequenceClassification"]
+MODELS = ["Data2VecAudioForCTC", pytest.param("HubertForSequenceClassification", marks=pytest.mark.family)]
 
 
 @pytest.mark.parametrize("name", MODELS)
