@@ -79,7 +79,9 @@ def test_a_long_part_is_decoded_or_refused_as_a_short_one(model, name, monkeypat
     body = json.dumps({"query": keys, "key": keys, "value": keys, **VALUES[name]}).encode()
     expected = SAID.get(name) or decoded(body, model)
     cuts = []
-    monkeypatch.setattr(endpoint, "cut", lambda content: cuts.append(content) or json_slices.cut(content))
+    monkeypatch.setattr(
+        endpoint, "cut", lambda content, **options: cuts.append(content) or json_slices.cut(content, **options)
+    )
     for limit, size in {"LARGE_BODY_BYTES": 0, "MIN_LONG_PART_BYTES": 12, "PIECE_BYTES": 24}.items():
         monkeypatch.setattr(json_slices, limit, size)
     assert decoded(body, model) == expected
