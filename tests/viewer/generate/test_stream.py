@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from urllib.parse import unquote, urlencode
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import httpx
@@ -17,71 +17,8 @@ from PIL import Image, ImageColor
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.waiting import until
+from tests.viewer.generate.words import LISTED, PROMPT, expect_end, expect_words, row, shown, tokens
 from tests.viewer.pages import IN_PARTS, copied, drawn, expect_row, fragment, take, violations
-
-TEXT = "the animal did not cross"
-PROMPT = ["<s>", *TEXT.split(), "</s>"]
-LISTED = 8  # alternatives
-
-
-@pytest.fixture(scope="session")
-def generators(generating, two_stacks, tmp_path_factory):
-    """A repository with a small GPT-2 and a small BART, both with random weights and the same tokenizer of words."""
-    folder = tmp_path_factory.mktemp("generators")
-    shutil.copytree(generating / "models" / "gpt", folder / "gpt")
-    shutil.copytree(two_stacks / "bart", folder / "bart")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def url(shared_server, generators):
-    return shared_server(generators).url
-
-
-@pytest.fixture
-def generate(url):
-    """The API's answer."""
-    with httpx.Client(base_url=url, timeout=60) as client:
-
-        def post(model="gpt", **body):
-            body = {"next_tokens": LISTED, **body}
-            body |= {} if body.keys() & {"text", "input_ids"} else {"text": TEXT}
-            response = client.post(f"/v1/generate/{model}", json=body)
-            assert response.status_code == 200, response.text
-            return response.json()
-
-        yield post
-
-
-@pytest.fixture
-def open_text(open_page, url):
-    """Opens the view on TEXT, and waits for the end of what is generated."""
-
-    def open_(model="gpt", *, ended=True, expected="no error", options=None, **settings) -> Page:
-        given = {"model": model, "text": TEXT, "view": "generate", "palette": "greys", **settings}
-        page = open_page(urlencode(given), url=url, expected=expected, **(options or {}))
-        if ended:
-            expect_end(page)
-        return page
-
-    return open_
-
-
-def expect_end(page: Page, words: str = "") -> None:
-    expect(page.locator(".ending [role=status]")).to_have_text(re.compile(r"^\d+ tokens?" + words))
-
-
-def tokens(answer) -> list[str]:
-    return [token["token"] or f"#{token['id']}" for token in answer["generated"]]
-
-
-def shown(page: Page) -> list[str]:
-    """The generated words."""
-    return page.locator(".word.new").all_inner_texts()
-
-
-def expect_words(page: Page, words: list[str]) -> None:
-    expect(page.locator(".word.new")).to_have_text(words)
 
 
 def darkness(page: Page, words: str) -> np.ndarray:
@@ -95,11 +32,6 @@ def darkness(page: Page, words: str) -> np.ndarray:
 
 def heads_by_weight(page: Page) -> Locator:
     return page.get_by_role("region", name="heads by weight").get_by_role("button")
-
-
-def row(token, output="weights") -> np.ndarray:
-    """The weights of a token's step in one head."""
-    return np.array(token[output]).ravel()
 
 
 def test_tokens_weights_and_alternatives_are_those_of_the_api(open_text, generate):
@@ -327,44 +259,6 @@ def test_a_value_out_of_range_is_said_beside_its_field(open_text):
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_the_alignment_of_two_stacks_builds_up(open_text, generate):
-    options = {"layers": 2, "heads": 1}
-    answer = generate("bart", max_new_tokens=12, outputs=["cross_weights"], **options)
-    page = open_text("bart", layer=2, head=1)
-    page.evaluate(IN_PARTS, "/generate/")
-    page.get_by_role("spinbutton", name="length").fill("12")
-    expect_words(page, tokens(answer)[:6])
-    matrix = page.get_by_role("region", name="alignment").get_by_role("application")
-    expect(matrix).to_have_attribute("aria-label", re.compile(f"^weights of 6 queries.* and {len(PROMPT)} keys"))
-    page.evaluate("release()")
-    expect(matrix).to_have_attribute("aria-label", re.compile(f"^weights of 12 queries.* and {len(PROMPT)} keys"))
-    expect(page.get_by_role("group", name="source")).to_contain_text(" ".join(PROMPT))
-    page.locator(".word.new").nth(10).click()
-    expect_row(page, row(answer["generated"][10], "cross_weights"))
-    table = take(page, "CSV").path().read_text().splitlines()
-    numbers = np.array([line.split('",', 1)[1].split(",") for line in table[1:]], float)
-    rows = [row(token, "cross_weights") for token in answer["generated"]]
-    np.testing.assert_allclose(numbers, rows, rtol=1e-6)
-    page.get_by_role("combobox", name="look at").select_option("decoder")
-    own = generate("bart", max_new_tokens=12, outputs=["weights"], **options)
-    expect_row(page, row(own["generated"][10]))
-    expect(matrix).to_have_count(0)
-
-
-def test_an_alternative_of_two_stacks_begins_the_decoder(open_text, generate):
-    first = generate("bart")
-    page = open_text("bart", token=2)
-    instead = first["generated"][2]["next_tokens"][1]["id"]
-    page.get_by_role("region", name="next tokens").get_by_role("button").nth(1).click()
-    ids = [2, *(token["id"] for token in first["generated"][:2]), instead]  # behind the start token
-    rest = generate("bart", text=TEXT, decoder_input_ids=ids, outputs=["cross_weights"], layers=0, heads=0)
-    expect(page.locator(".word.new")).to_have_count(3 + 20)
-    expect_end(page)
-    assert shown(page)[3:] == tokens(rest)
-    page.locator(".word.new").nth(8).click()
-    expect_row(page, row(rest["generated"][5], "cross_weights"))
-
-
 def test_a_saved_page_has_the_text_its_weights_and_alternatives(open_text, open_file, generate, tmp_path):
     answer = generate(outputs=["weights"], layers=1, heads=3)
     page = open_text(token=5)
@@ -471,31 +365,6 @@ def test_a_model_that_takes_ids(open_page, shared_server, generators, tmp_path_f
     expect_words(page, [f"#{token['id']}" for token in answer["generated"]])
     expect(page.locator(".word.prompt")).to_have_text([f"#{one}" for one in ids])
     expect_row(page, row(answer["generated"][2]))
-
-
-def test_a_spectrogram_is_sent_as_one_prompt(open_page):
-    """Of a batch its selected row, without the axis of the batch, and the decoder begins with its ids."""
-    page = open_page("model=bert")
-    fields, keys = page.evaluate(
-        """async () => {
-          const { startOf, Generation } = await import("heed/server/generation.js");
-          const { DEFAULTS } = await import("heed/data/state.js");
-          const { tensor } = await import("heed/server/api.js");
-          const tensors = {
-            input_features: tensor("float32", [2, 2, 3], [...Array(12).keys()]),
-            decoder_input_ids: tensor("int64", [2, 2], [5, 6, 7, 8]),
-          };
-          const outputs = [{ name: "cross_weights", shape: [1, "batch", 1, "m", 20] }];
-          const input = { tensors, source: [], target: [], truncated: false };
-          const start = startOf({ tokenizer: null }, { ...DEFAULTS, batch: 1 }, input);
-          const token = { id: 1, token: null, text: "", probability: 1, alternatives: [], isChosen: false };
-          const generation = new Generation({ outputs }, start, [token]);
-          return [start.fields, generation.attention("cross_weights", 1).n];
-        }"""
-    )
-    assert fields["input_features"] == {"shape": [2, 3], "data": [6, 7, 8, 9, 10, 11]}
-    assert fields["decoder_input_ids"] == [7, 8]
-    assert keys == 20
 
 
 def test_only_models_that_generate_have_the_view(open_page):
