@@ -5,12 +5,16 @@ from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
+from heed_options import ssl_context
+
 
 class NoAnswer(Exception):
     """The server did not answer; the message has the reason, and a remedy if one is known."""
 
 
-def get(url: str, path: str, timeout_s: float, api_key: str | None, trust: ssl.SSLContext | None) -> tuple[int, bytes]:
+def get(
+    url: str, path: str, timeout_s: float, api_key: str | None, cacert: str | None, insecure: bool
+) -> tuple[int, bytes]:
     """The status and the body of ``path`` below ``url``.
 
     Raises:
@@ -23,7 +27,7 @@ def get(url: str, path: str, timeout_s: float, api_key: str | None, trust: ssl.S
         if parts.scheme == "http":
             opened = HTTPConnection(host, parts.port, timeout=timeout_s)
         else:
-            opened = HTTPSConnection(host, parts.port, timeout=timeout_s, context=trust)
+            opened = HTTPSConnection(host, parts.port, timeout=timeout_s, context=ssl_context(cacert, insecure))
         with closing(opened) as connection:
             connection.request("GET", parts.path + path, headers=headers)
             response = connection.getresponse()

@@ -2,13 +2,12 @@
 
 import json
 import os
-import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heed_options import DEFAULT_URL, Parser, add_access, ssl_context, url_option, url_variable
+from heed_options import DEFAULT_URL, Parser, add_access, url_option, url_variable
 from service.cli.ask import NoAnswer, get
 from service.cli.folder import BUILTIN, NoFolder, with_folder
 
@@ -26,8 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         url = url or url_variable(parser())
     try:
         if url:
-            trust = ssl_context(options.cacert, options.insecure) if url.startswith("https") else None
-            place, blocks = url, _of_server(url, options.api_key, trust)
+            place, blocks = url, _of_server(url, options.api_key, options.cacert, options.insecure)
         else:
             place, blocks = _of_repository(options.model_repository)
     except NoFolder as error:
@@ -83,13 +81,13 @@ def _of_repository(given: Path | None) -> tuple[str, list[Line]]:
     return "this installation" if is_builtin else str(settings.model_repository), blocks
 
 
-def _of_server(url: str, api_key: str | None, trust: ssl.SSLContext | None) -> list[Line]:
+def _of_server(url: str, api_key: str | None, cacert: str | None, insecure: bool) -> list[Line]:
     """The answer of GET /v1/attention.
 
     Raises:
         NoAnswer: there is none, or it is an error.
     """
-    status, body = get(url, "/v1/attention", TIMEOUT_S, api_key, trust)
+    status, body = get(url, "/v1/attention", TIMEOUT_S, api_key, cacert, insecure)
     if status in (401, 403):
         raise NoAnswer(f"{url}: the server answered {status}; --api-key or HEED_API_KEY gives a key")
     try:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from heed_options import DEFAULT_URL, Parser, add_access, ssl_context, url_option, url_variable
+from heed_options import DEFAULT_URL, Parser, add_access, url_option, url_variable
 from service.cli.ask import NoAnswer, get
 
 TIMEOUT_S = 4.0
@@ -23,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flags.error("--url: cannot be combined with --host, --port or --tls-certificate")
     url, is_here = _server(options)
     # A server on this machine is trusted: its certificate is made out to another name than 127.0.0.1.
-    trust = ssl_context(options.cacert, options.insecure or is_here) if url.startswith("https") else None
+    insecure = options.insecure or is_here
     try:
-        status, _ = get(url, "/v2/health/ready", TIMEOUT_S, options.api_key, trust)
+        status, _ = get(url, "/v2/health/ready", TIMEOUT_S, options.api_key, options.cacert, insecure)
     except NoAnswer as error:
         print(f"heed probe: {error}", file=sys.stderr)
         return 1
