@@ -57,7 +57,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
     """The pipeline of both APIs: decode, run, encode, and count. An API implements ``decode`` and ``encode``."""
 
     api: ClassVar[str]  # its name in metrics
-    shorten: ClassVar[str] = SEND_TENSORS  # the advice where a document without its long parts is too long
+    advice: ClassVar[str] = SEND_TENSORS  # in the error of JSON that is too long, its long strings and lists aside
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
         self.repository = repository
@@ -218,7 +218,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         if not is_large(content):
             return content, ()
         parts: tuple[bytes, Sequence[LongText | LongList]] = yield Stage(
-            self.cutting, len(content), cut(content, advice=self.shorten)
+            self.cutting, len(content), cut(content, advice=self.advice)
         )
         return parts
 

@@ -48,7 +48,7 @@ class AudioSource(FileSource["Sound", AudioProcessor]):
         return tensor
 
     def beside(self, files: Sequence["Sound"], processor: AudioProcessor) -> dict[str, np.ndarray]:
-        if not processor.masks:
+        if not processor.returns_mask:
             return {}
         counts = np.array([file.samples(processor.rate) for file in files])
         return {MASK_INPUT: (np.arange(processor.longest) < counts[:, None]).astype(np.int64)}

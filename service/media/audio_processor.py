@@ -16,7 +16,7 @@ class AudioProcessor(ABC):
     """Computes a model's input of samples at ``rate``, of which there are ``shortest`` to ``longest``."""
 
     rate: int
-    masks = False  # whether the model is also told which samples are padding
+    returns_mask = False  # whether it also makes an attention_mask: 1 for each sample, 0 for padding
     shortest = 1
     longest: int
 
@@ -32,13 +32,13 @@ class Wav2Vec2(AudioProcessor):
         (self.longest,) = shape
         self.rate = content["sampling_rate"]
         self._normalizes = content.get("do_normalize", True)
-        self.masks = content.get("return_attention_mask") is True
+        self.returns_mask = content.get("return_attention_mask") is True
 
     def __call__(self, samples: np.ndarray) -> np.ndarray:
         padded = np.zeros(self.longest, np.float32)
         padded[: len(samples)] = samples
         if self._normalizes:
-            own = padded[: len(samples) if self.masks else None]
+            own = padded[: len(samples) if self.returns_mask else None]
             own[:] = (own - own.mean()) / np.sqrt(own.var() + VARIANCE)
         return padded
 

@@ -80,6 +80,6 @@ class Sounds(FileFeature):
         from service.media.audio_processor import audio_processor
 
         processor = audio_processor(content, shape)
-        if processor.masks and MASK_INPUT not in model.inputs:
+        if processor.returns_mask and MASK_INPUT not in model.inputs:
             raise ValueError(f"its feature extractor makes an {MASK_INPUT}, which the graph lacks (export it again)")
         return processor

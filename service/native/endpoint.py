@@ -34,7 +34,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
     """The base of the native API's endpoints: a JSON body, for the block that the path names."""
 
     api = "native"
-    shorten = f'{SEND_TENSORS}, and files in a list as {{"base64": "..."}}'
+    advice = f'{SEND_TENSORS}, and files in a list as {{"base64": "..."}}'
     _planning = AssumedCost(PLANNING_NS)
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
