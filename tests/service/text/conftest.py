@@ -44,6 +44,7 @@ def texts(language_models):
 
 @pytest.fixture(scope="session")
 def application(language_models):
+    """An application for all tests that count nothing."""
     with running(language_models) as client:
         yield client
 
