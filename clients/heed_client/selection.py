@@ -10,7 +10,7 @@ from heed_client.arrays import dtype_name
 from heed_client.block import Block, Tensor
 
 AXES = ("layers", "heads", "queries")
-WEIGHTS = ("weights", "encoder_weights", "cross_weights")
+WEIGHTS = ("weights", "encoder_weights", "cross_weights", "vision_weights")
 ATTENTION = (*WEIGHTS, "scores")
 INDICES, VALUES, SCALE = "_indices", "_values", "_scale"
 

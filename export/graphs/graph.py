@@ -65,7 +65,8 @@ def export_graph(
     """
     specs = {name: block.inputs[name] for name in inputs}
     examples = {name: _trace_input(spec, sizes) for name, spec in specs.items()}
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its warnings report every absent optional package
+    for name in ("torch.onnx", "onnxscript"):  # their warnings report absent packages, and what is not simplified
+        logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings(), _no_collections(), path.traced() if path else nullcontext():
         warnings.simplefilter("ignore")  # about deprecated functions that torch itself calls
         selection = _Selection(module.eval(), outputs, path.fixes if path else {})

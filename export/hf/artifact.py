@@ -17,10 +17,10 @@ import transformers
 from torch import nn
 
 from export.artifact import COMMON, block_spec, choose_target, refuse_failed, write_files, written_whole
-from export.graphs.graph import export_graph
+from export.graphs.graph import export_graph, part_of
 from export.graphs.shared_weights import SharedWeights
 from export.hf.description import block_of, learned_numbers, rows_of
-from export.hf.fused import TransformersPath, common_path, fast_paths
+from export.hf.fused import OUTPUT, TransformersPath, common_path, fast_paths, tower_paths
 from export.hf.generation.graphs import Generation, generation_graphs
 from export.hf.interventions.graphs import Interventions, intervention_graphs
 from export.hf.pooling import Pooling
@@ -35,7 +35,7 @@ from models.block import Block, Sizes
 from models.learned import LARGE
 
 DRAWING = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-TRACED: Sizes = {"batch": 2, "n": 7, "m": 5}
+TRACED: Sizes = {"batch": 2, "n": 7, "m": 5, "images": 3}
 
 
 def export_model(
@@ -80,6 +80,11 @@ def export_model(
         for path_name, several in ways.items():
             if chosen := _fast_path(path_name, several, pretrained.pooling, tracer, verifier, folder):
                 paths[path_name], graphs[path_name] = chosen
+        for path_name, path in tower_paths(block).items() if OUTPUT in graphs else ():
+            paths[path_name] = path
+            graphs[path_name] = part_of(graphs[OUTPUT], path.takes, path.outputs)
+            checks = verifier.fast_path(path_name, session(graphs[path_name].SerializeToString(), folder))
+            refuse_failed(name, checks, "transformers in float64")
         try:
             generation = generation_graphs(block, original, weights, folder, quantize, report)
         except ModelRefused as error:
@@ -174,7 +179,7 @@ def _own_entries(block: Block, learned: int) -> dict[str, Any]:
     }
     lengths = ", ".join(f"{symbol} up to {length}" for symbol, length in longest.items())
     return {
-        "rows": rows_of(block),
+        **rows_of(block),
         "exporter": f"torch {torch.__version__}, transformers {transformers.__version__}",
         "verified": f"on the CPU, against transformers {transformers.__version__} with eager attention in float64"
         + (f", {lengths}" if lengths else ""),

@@ -1,7 +1,8 @@
 """A model of transformers as a ``Block``: its inputs, outputs and limits."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -22,8 +23,8 @@ from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
 
 # Two sets of sizes: every symbol grows by another number, so a dimension that grows says by which symbol.
-SMALL: Sizes = {"batch": 2, "n": 4, "m": 3}
-LARGER: Sizes = {"batch": 3, "n": 7, "m": 5}
+SMALL: Sizes = {"batch": 2, "n": 4, "m": 3, "images": 1}
+LARGER: Sizes = {"batch": 3, "n": 7, "m": 5, "images": 5}
 MIN_POSITIONS = 8
 # The first token of a decoder, the size of a picture's patches, and the number of tokens that are not patches.
 STATED = ("decoder_start_token_id", "patch_size", "num_register_tokens")
@@ -41,6 +42,19 @@ DESCRIPTIONS = {
     "cross_query": "The queries of the cross-attention's heads.",
     "cross_key": "The keys of the cross-attention's heads.",
 }
+ROWS_OF = {"input_ids": "batch", "pixel_values": "images"}  # of two towers: an input, and its first dimension
+OF_TOWERS = {
+    "weights": "Every layer's attention weights of the texts, as transformers' eager attention returns them.",
+    "vision_weights": "The same of the images.",
+    "hidden_states": "The embeddings of the texts, and every layer's hidden states.",
+    "vision_hidden_states": "The same of the images.",
+    "output": "Logits of each text for each image (logits_per_text): their similarity.",
+    "logits_per_image": "The same by image; their softmax are the texts' probabilities (of SigLIP, their sigmoid).",
+    "text_embedding": "The vector of each text that is compared, of length 1.",
+    "image_embedding": "The vector of each image that is compared, of length 1.",
+    "vision_query": "The queries of the heads for images.",
+    "vision_key": "The keys of the heads for images.",
+}
 
 
 def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
@@ -54,7 +68,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     _refuse_random(pretrained, wrapper, inputs)
     drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, SMALL).items()}
     for mask, shape in take_head_masks(wrapper, drawn).items():
-        inputs[mask] = head_mask(shape, wrapper.head_masks[mask])
+        inputs[mask] = head_mask(shape, wrapper.stacks.head_masks[mask])
     original = Original(wrapper)
     _refuse_draws_and_scores(pretrained, original, inputs)
     inputs = _with_true_defaults(original, inputs)
@@ -62,22 +76,25 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     if short := [f"{symbol} is at most {limit}" for symbol, limit in limits.items() if limit < MIN_POSITIONS]:
         raise ModelRefused(f"{pretrained.kind} has too few positions to be verified: {', '.join(short)}")
     shapes = _shapes(wrapper, inputs)
-    layers, heads = shapes["weights"][0], shapes["weights"][2]
-    config = pretrained.config
+    inputs = {name: replace(spec, only_for=_needing(name, shapes)) for name, spec in inputs.items()}
+    config, heads = pretrained.config, int(shapes["weights"][2])
     answer = _answer(shapes["output"], config)
-    descriptions = DESCRIPTIONS | {"embedding": f"{pretrained.pooling}."}
-    width = shapes["query"][-1] if "query" in shapes else getattr(config, "hidden_size", int(heads)) // int(heads)
+    descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS
+    if "vision_weights" in shapes:
+        descriptions |= OF_TOWERS
+        answer = "the similarity of texts and images"
+    width = shapes["query"][-1] if "query" in shapes else getattr(config, "hidden_size", heads) // heads
     block = Block(
         name=name,
         title=f"{pretrained.kind} ({config.model_type})",
         formula=rf"\mathrm{{{pretrained.kind}}}(\mathrm{{{next(iter(inputs)).replace('_', chr(92) + '_')}}})",
         source=f"transformers {transformers.__version__}, "
         f"https://huggingface.co/docs/transformers/model_doc/{config.model_type}",
-        description=f"{layers} layers of {heads} heads; answers {answer.lower()} and every layer's weights.",
+        description=f"{_layers(shapes)}; answers {answer.lower()} and every layer's weights.",
         build=lambda: wrapper,
         reference=lambda _module, arrays, dtype: original(arrays, dtype),
         inputs=inputs,
-        outputs={output: Output(shape, descriptions.get(output, f"{answer}.")) for output, shape in shapes.items()},
+        outputs={output: Output(shape, descriptions[output]) for output, shape in shapes.items()},
         weights=pretrained.origin(),
         depth=2 * width,
         config=json.loads(config.to_json_string(use_diff=True)) | _stated(config),
@@ -88,16 +105,38 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     return block, original
 
 
+def _needing(name: str, shapes: Mapping[str, Sequence[Dim]]) -> tuple[str, ...]:
+    """The outputs that need an input of two towers; empty if all do."""
+    if "vision_weights" not in shapes or name not in ROWS_OF:
+        return ()
+    return tuple(output for output, shape in shapes.items() if ROWS_OF[name] in shape)
+
+
+def _layers(shapes: Mapping[str, Sequence[Dim]]) -> str:
+    """The numbers of layers and heads: those of the decoder beside an encoder, or those of both towers."""
+    words = "{0} layers of {2} heads".format(*shapes["weights"])
+    if "vision_weights" in shapes:
+        words += " for texts, {0} of {2} for images".format(*shapes["vision_weights"])
+    return words
+
+
 def _stated(config: Any) -> dict[str, Any]:
     """The settings that the service needs: the config's JSON omits those with their default value."""
-    values = {name: getattr(config, name, None) for name in STATED}
-    return {name: value for name, value in values.items() if value is not None}
+    configs = getattr(config, "vision_config", None), config
+    values = ((name, getattr(one, name, None)) for one in configs for name in STATED)
+    return {name: value for name, value in values if value is not None}
 
 
-def rows_of(block: Block) -> list[Dim]:
-    """Dimensions whose product is the number of rows that the learned matrices are multiplied with, about."""
+def rows_of(block: Block) -> dict[str, list[Dim]]:
+    """Dimensions whose product is the number of rows that the learned matrices are multiplied with, about.
+
+    Of texts and images together the sum of two products.
+    """
     keys = [block.outputs[name].shape[-1] for name in ("weights", "encoder_weights") if name in block.outputs]
-    return ["batch", " + ".join(map(str, keys)) if len(keys) > 1 else keys[0]]
+    rows = {"rows": ["batch", " + ".join(map(str, keys)) if len(keys) > 1 else keys[0]]}
+    if vision := block.outputs.get("vision_weights"):
+        rows["image_rows"] = ["images", vision.shape[-1]]
+    return rows
 
 
 def learned_numbers(module: nn.Module) -> int:

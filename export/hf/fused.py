@@ -30,6 +30,8 @@ SDPA, KERNELS = "heed_sdpa", "heed_kernels"
 FUSED_PAIRS = 1 << 18
 MASKED_PAIRS = 1 << 27
 MAX_FROM_PAIRS = 1 << 24  # 64 MB of weights, which the canonical graph would compute needlessly
+OUTPUT = "output"  # the graph of every answer, without weights
+EMBEDDINGS = {"texts": "text_embedding", "images": "image_embedding"}  # graphs of one tower, and their output
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # arguments of an attention function that no kernel has
 
 
@@ -121,6 +123,18 @@ def common_path(block: Block, model: PreTrainedModel) -> TransformersPath:
     return TransformersPath(takes=takes, outputs=outputs, rows=None, provider=None, model=model)
 
 
+def tower_paths(block: Block) -> dict[str, TransformersPath]:
+    """The parts of OUTPUT that embed the texts alone, and the images alone; none of a model without two towers."""
+    paths = {}
+    for name, output in EMBEDDINGS.items():
+        if output in block.outputs:
+            rows = block.outputs[output].shape[0]
+            common = [name for name in block.inputs if name not in block.rare]
+            takes = tuple(name for name in common if str(rows) in str(block.inputs[name].shape[0]))
+            paths[name] = TransformersPath(takes=takes, outputs=(output,), rows=None, provider=None)
+    return paths
+
+
 def fast_paths(model: PreTrainedModel, inputs: list[str], learned: int) -> dict[str, list[TransformersPath]]:
     """The fast paths by file name: for each, the ways to compute it in the order of preference.
 
@@ -136,7 +150,7 @@ def fast_paths(model: PreTrainedModel, inputs: list[str], learned: int) -> dict[
 
     unmasked = [name for name in inputs if not name.endswith("mask")]
     paths = {
-        "output": [path(SDPA, 0, inputs, None, None), path("eager", 0, inputs, None, None)],
+        OUTPUT: [path(SDPA, 0, inputs, None, None), path("eager", 0, inputs, None, None)],
         "fused": [path(KERNELS, FUSED_PAIRS, unmasked, 0, "cpu")],
     }
     if unmasked != inputs:

@@ -19,7 +19,7 @@ def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, 
     """
     AttentionInterface.register(HEADS, attend)
     AttentionMaskInterface.register(HEADS, eager_mask)
-    model, masks = wrapper.model, wrapper.head_masks
+    model, masks = wrapper.model, wrapper.stacks.head_masks
     recorded: list[Tensor] = []
 
     def record(outputs: AttentionOutputs, _query: Tensor, _key: Tensor) -> AttentionOutputs:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from export.hf.parts import has_two_towers
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.wrapper import MAIN, MASKS, arguments_of, has_two_stacks
 from export.weights.checkpoint import listed
@@ -32,16 +33,20 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
     """
     model = pretrained.model
     arguments = arguments_of(model)
-    main = _main_name(model)
-    if more := _required(model) - {*MAIN, *MASKS, "decoder_input_ids"}:
+    has_towers = has_two_towers(model)
+    main = "input_ids" if has_towers else _main_name(model)
+    required = _required(model) | (_required(model.get_submodule("vision_model")) if has_towers else set())
+    if more := required - {*MAIN, *MASKS, "decoder_input_ids"}:
         raise ModelRefused(f"{pretrained.kind} also requires {listed(sorted(more))}, which export does not know")
-    if others := pretrained.shapes.keys() - {main}:
-        raise ModelRefused(f"--input: {pretrained.kind} takes {main}, not {min(others)}")
+    taken = [main, *(["pixel_values"] if has_towers else [])]
+    if others := pretrained.shapes.keys() - {*taken}:
+        raise ModelRefused(f"--input: {pretrained.kind} takes {' and '.join(taken)}, not {min(others)}")
     inputs = {main: _main(pretrained, main)}
     if main == "input_ids":
         if "attention_mask" in arguments:
             inputs["attention_mask"] = _mask("n")
-        if (types := getattr(model.config, "type_vocab_size", None) or 0) > 1 and "token_type_ids" in arguments:
+        types = getattr(_config(model, main), "type_vocab_size", None) or 0
+        if types > 1 and "token_type_ids" in arguments:
             inputs["token_type_ids"] = Input(
                 ("1|batch", "1|n"), "Segment of each token; all 0 when not given.", dtype="int64", default=0, minimum=0,
                 maximum=types - 1,
@@ -58,10 +63,12 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
         )
         if "decoder_attention_mask" in arguments:
             inputs["decoder_attention_mask"] = _mask("m")
+    if has_towers:
+        inputs["pixel_values"] = _main(pretrained, "pixel_values", "images")
     return inputs
 
 
-def _required(model: PreTrainedModel) -> set[str]:
+def _required(model: nn.Module) -> set[str]:
     """The arguments without which the model cannot be called."""
     given = signature(model.forward).parameters.values()
     return {one.name for one in given if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
@@ -77,7 +84,14 @@ def _main_name(model: PreTrainedModel) -> str:
     return name
 
 
-def _main(pretrained: Pretrained, name: str) -> Input:
+def _config(model: PreTrainedModel, name: str) -> Any:
+    """The config of the stack that takes the input ``name``."""
+    if not has_two_towers(model):
+        return model.config
+    return model.config.vision_config if name == "pixel_values" else model.config.text_config
+
+
+def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
     model, given = pretrained.model, pretrained.shapes.get(name)
     if name == "input_ids":
         if given:
@@ -88,7 +102,7 @@ def _main(pretrained: Pretrained, name: str) -> Input:
         raise ModelRefused(f"--input: {name} have {ranks} dimensions, without the batch; got {len(given)}")
     if name == "pixel_values":
         shape = given or (_channels(model), *_image_size(pretrained))
-        return Input(("batch", *shape), "Images, as transformers' image processor returns them.")
+        return Input((batch, *shape), "Images, as transformers' image processor returns them.")
     if given is None and name == "input_values":
         given = _setting(model, "max_length", name), _setting(model, "num_mel_bins", name)
     elif given is None:
@@ -102,12 +116,13 @@ def _main(pretrained: Pretrained, name: str) -> Input:
 def _channels(model: PreTrainedModel) -> int:
     """The channels of a picture: of the config, or of the first convolution."""
     first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
-    return int(getattr(model.config, "num_channels", None) or first or _setting(model, "num_channels", "pixel_values"))
+    channels = getattr(_config(model, "pixel_values"), "num_channels", None)
+    return int(channels or first or _setting(model, "num_channels", "pixel_values"))
 
 
 def _image_size(pretrained: Pretrained) -> Sequence[int]:
     """Height and width of the config or, where it has none, of the image processor's files."""
-    size = getattr(pretrained.config, "image_size", None)
+    size = getattr(_config(pretrained.model, "pixel_values"), "image_size", None)
     if size is None:
         settings = _processor(pretrained.folder, "image_processor")
         size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")
@@ -152,7 +167,7 @@ def _vocabulary(model: PreTrainedModel) -> int:
 
 def _setting(model: PreTrainedModel, setting: str, name: str) -> Any:
     """A setting of the config from which the shape of the input ``name`` follows."""
-    value = getattr(model.config, setting, None)
+    value = getattr(_config(model, name), setting, None)
     if value is None:
         advice = "" if name == "input_ids" else f"; --input {EXAMPLES[name]} gives the shape"
         raise ModelRefused(f"config.json has no {setting}, from which the shape of {name} follows{advice}")

@@ -1,10 +1,20 @@
 """The models of which a model of transformers is made: a tower for images or sound, a language model."""
 
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
+
+# Methods and parts of a model with two towers.
+OF_TOWERS = ("get_text_features", "get_image_features", "text_model", "vision_model")
+
+
+def has_two_towers(model: PreTrainedModel) -> bool:
+    """Whether it compares texts with images, each of which has a stack of its own (Radford et al., 2021)."""
+    arguments = signature(model.forward).parameters
+    return all(hasattr(model, name) for name in OF_TOWERS) and {"input_ids", "pixel_values"} <= arguments.keys()
 
 
 def parts_of(whole: PreTrainedModel) -> dict[str, str]:

@@ -11,7 +11,7 @@ from export.hf.wrapper import Wrapper
 from models.block import Input
 
 SETTINGS = {"n": ("max_position_embeddings",), "m": ("max_target_positions", "max_position_embeddings")}
-PROBED = {"batch": 1, "n": 4, "m": 4}
+PROBED = {"batch": 1, "n": 4, "m": 4, "images": 1}
 Lookup = tuple[int, int, int]
 
 

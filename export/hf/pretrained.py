@@ -20,7 +20,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
-from export.hf.parts import names_in, parts_of, with_head
+from export.hf.parts import has_two_towers, names_in, parts_of, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
 from export.weights.checkpoint import WEIGHTS, digest_of, not_finite
@@ -97,9 +97,10 @@ def load(
     common = {"local_files_only": True, "trust_remote_code": False}
     config = _attempt(folder, content, lambda: AutoConfig.from_pretrained(folder, **common))
     if len(getattr(config, "sub_configs", {})) > 1 and part is None:
-        parts = _attempt(folder, content, lambda: _parts(_class_of(config, head), config))
-        advice = f"; --part exports one of them: {', '.join(parts)}" if parts else ""
-        raise ModelRefused(f"{folder} has several models in one{advice}")
+        outline = _attempt(folder, content, lambda: _outline(_class_of(config, head), config))
+        if not has_two_towers(outline):
+            advice = f"; --part exports one: {', '.join(parts)}" if (parts := parts_of(outline)) else ""
+            raise ModelRefused(f"{folder} has several models in one{advice}")
     options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True, **common}
     warnings: list[str] = []
     pooling = tokenizer = None
@@ -127,11 +128,12 @@ def load(
     return Pretrained(folder, model, random, unexpected, pooling, tokenizer, tuple(warnings), part, shapes or {})
 
 
-def _parts(model_class: Any, config: PretrainedConfig) -> list[str]:
-    """The names of the parts of a model that is not loaded."""
+def _outline(model_class: Any, config: PretrainedConfig) -> PreTrainedModel:
+    """The model without its weights."""
     build = AutoModel.from_config if model_class is AutoModel else model_class._from_config
     with torch.device("meta"):
-        return list(parts_of(build(config)))
+        outline: PreTrainedModel = build(config)
+        return outline
 
 
 def _part(whole: PreTrainedModel, name: str, head: str) -> PreTrainedModel:

@@ -1,4 +1,4 @@
-"""A model of transformers as a module with Heed's names: ``output``, ``weights`` and, if it has two stacks, more.
+"""A model of transformers as a module with Heed's names: ``output``, ``weights`` and, if it has several stacks, more.
 
 The weights are those that transformers returns as attentions, stacked: [layers, batch, heads, queries, keys]. Hidden
 states are stacked, too, if those of all layers have the same shape: [layers + 1, batch, positions, width].
@@ -6,6 +6,7 @@ states are stacked, too, if those of all layers have the same shape: [layers + 1
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -15,30 +16,46 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from export.hf.heads import Row, heads_masked
+from export.hf.parts import has_two_towers
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused
 from export.weights.checkpoint import listed
 
-ONE_STACK = {"weights": "attentions"}
-TWO_STACKS = {
-    "weights": "decoder_attentions",
-    "encoder_weights": "encoder_attentions",
-    "cross_weights": "cross_attentions",
-}
-ONE_STACK_HIDDEN = {"hidden_states": "hidden_states"}
-TWO_STACKS_HIDDEN = {"hidden_states": "decoder_hidden_states", "encoder_hidden_states": "encoder_hidden_states"}
-HIDDEN = tuple(TWO_STACKS_HIDDEN)
-ONE_STACK_MASKS = {"head_mask": "weights"}  # of heads, and the output that each multiplies
-TWO_STACKS_MASKS = {
-    "head_mask": "encoder_weights",
-    "decoder_head_mask": "weights",
-    "cross_attn_head_mask": "cross_weights",
-}
-HEAD_MASKS = tuple(TWO_STACKS_MASKS)
+
+@dataclass(frozen=True)
+class Stacks:
+    """The stacks of layers of a model: outputs, and the fields of its call's result of which they are made."""
+
+    weights: Mapping[str, str]
+    hidden_states: Mapping[str, str]
+    head_masks: Mapping[str, str]  # inputs, and the weights that each multiplies
+    answers: Mapping[str, str] = field(default_factory=dict)  # the first is ``output``; none: ``_answer`` finds it
+
+
+ONE_STACK = Stacks({"weights": "attentions"}, {"hidden_states": "hidden_states"}, {"head_mask": "weights"})
+TWO_STACKS = Stacks(
+    {"weights": "decoder_attentions", "encoder_weights": "encoder_attentions", "cross_weights": "cross_attentions"},
+    {"hidden_states": "decoder_hidden_states", "encoder_hidden_states": "encoder_hidden_states"},
+    {"head_mask": "encoder_weights", "decoder_head_mask": "weights", "cross_attn_head_mask": "cross_weights"},
+)
+TWO_TOWERS = Stacks(  # for texts and for images, as CLIP has them
+    {"weights": "text_model_output.attentions", "vision_weights": "vision_model_output.attentions"},
+    {"hidden_states": "text_model_output.hidden_states", "vision_hidden_states": "vision_model_output.hidden_states"},
+    {"head_mask": "weights", "vision_head_mask": "vision_weights"},
+    {
+        "output": "logits_per_text",
+        "logits_per_image": "logits_per_image",
+        "text_embedding": "text_embeds",
+        "image_embedding": "image_embeds",
+    },
+)
+HIDDEN = (*TWO_STACKS.hidden_states, "vision_hidden_states")
+HEAD_MASKS = (*TWO_STACKS.head_masks, "vision_head_mask")
 VECTORS = {  # of the weights' heads
     "weights": ("query", "key"),
     "encoder_weights": ("encoder_query", "encoder_key"),
     "cross_weights": ("cross_query", "cross_key"),
+    "vision_weights": ("vision_query", "vision_key"),
 }
 MAIN = ("input_ids", "pixel_values", "input_features", "input_values")
 # Inputs in the shape of the first of these that is given.
@@ -59,6 +76,13 @@ def has_two_stacks(model: PreTrainedModel) -> bool:
     return bool(model.config.is_encoder_decoder) and "decoder_input_ids" in arguments_of(model)
 
 
+def stacks_of(model: PreTrainedModel) -> Stacks:
+    """The stacks of the model."""
+    if has_two_towers(model):
+        return TWO_TOWERS
+    return TWO_STACKS if has_two_stacks(model) else ONE_STACK
+
+
 class Wrapper(nn.Module):
     """``model`` called as a block's module is; an optional input may have size 1 where another has the batch's.
 
@@ -69,9 +93,7 @@ class Wrapper(nn.Module):
         super().__init__()
         self.model = model
         self.pooling = pooling
-        self.attentions = TWO_STACKS if has_two_stacks(model) else ONE_STACK
-        self.hidden_states = TWO_STACKS_HIDDEN if has_two_stacks(model) else ONE_STACK_HIDDEN
-        self.head_masks = TWO_STACKS_MASKS if has_two_stacks(model) else ONE_STACK_MASKS
+        self.stacks = stacks_of(model)
         self.rows: tuple[Row, ...] = ()
         self.with_weights = with_weights
         recorded = {"output_attentions": with_weights, "output_hidden_states": with_weights}
@@ -80,7 +102,7 @@ class Wrapper(nn.Module):
         self.fixed = {name: value for name, value in fixed.items() if name in known}
 
     def forward(self, **inputs: Tensor) -> SimpleNamespace:
-        masks = {name: inputs.pop(name) for name in self.head_masks if name in inputs}
+        masks = {name: inputs.pop(name) for name in self.stacks.head_masks if name in inputs}
         given = dict(inputs)
         for name in MASKS.keys() & inputs.keys():
             like = next(inputs[other] for other in MASKS[name] if other in inputs)
@@ -88,12 +110,13 @@ class Wrapper(nn.Module):
         recorded: dict[Row, tuple[Tensor, Tensor]] = {}
         with heads_masked(masks, self.rows, recorded) if self.rows and self.with_weights else nullcontext():
             result = self.model(**given, **self.fixed)
-        outputs = {"output": _answer(result)}
+        answers = self.stacks.answers
+        outputs = {name: result[theirs] for name, theirs in answers.items()} or {"output": _answer(result)}
         if self.pooling:
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:
-            outputs |= {name: _stacked(theirs, result.get(theirs)) for name, theirs in self.attentions.items()}
-            hidden = {name: result.get(theirs) or () for name, theirs in self.hidden_states.items()}
+            outputs |= {name: _stacked(theirs, _at(result, theirs)) for name, theirs in self.stacks.weights.items()}
+            hidden = {name: _at(result, theirs) or () for name, theirs in self.stacks.hidden_states.items()}
             outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if _have_one_shape(layers)}
             outputs |= self._vectors(recorded)
         return SimpleNamespace(**outputs)
@@ -101,12 +124,18 @@ class Wrapper(nn.Module):
     def _vectors(self, recorded: Mapping[Row, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
         """The queries and keys of all heads, [layers, batch, heads, length, width], by name."""
         vectors = {}
-        for mask, of in self.head_masks.items():
+        for mask, of in self.stacks.head_masks.items():
             layers = [recorded[row] for row in sorted(recorded) if row[0] == mask]
             for name, tensors in zip(VECTORS[of], zip(*layers, strict=True), strict=True) if layers else ():
                 if _have_one_shape(tensors):
                     vectors[name] = torch.stack(tensors)
         return vectors
+
+
+def _at(result: Mapping[str, Any], path: str) -> Any:
+    """The field of ``result``, or of a result in it, that ``path`` names."""
+    outer, _, inner = path.rpartition(".")
+    return (result[outer] if outer else result).get(inner)
 
 
 def _answer(result: Mapping[str, Any]) -> Tensor:

@@ -33,6 +33,7 @@ LONGEST_SCHEME = 8
 BASE64 = "base64"  # the name of a file's field, and the end of a data URL's media type
 DATA_URL = b"data:"
 LONGEST_TYPE = 256
+BATCH = "batch"  # the name of an axis
 
 
 class File(BaseModel, extra="forbid"):
@@ -58,7 +59,7 @@ P = TypeVar("P")  # what computes a tensor of a decoded file
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files as base64; a single one is a request without the axis of the batch."""
+    """Files as base64; a single one is a request without the axis of the batch, if the input has that axis."""
 
     name: str  # of the field
     contents: Sequence[LongText]
@@ -169,7 +170,8 @@ class FileSource(InputSource[Files], Generic[F, P]):
         for index, file in enumerate(files):
             values[index] = yield Stage(self._processing, 0, partial(self.tensor, file, processor))
         made = {name: values, **beside}
-        return {name: array[0] if reference.is_single else array for name, array in made.items()}
+        omits_batch = reference.is_single and model.inputs[name].shape[0] == BATCH
+        return {name: array[0] if omits_batch else array for name, array in made.items()}
 
 
 def _base64(element: Any, field: str) -> LongText:

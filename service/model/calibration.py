@@ -65,6 +65,9 @@ def calibrate(model: Model) -> dict[Graph, bool]:
 def _is_exact(model: Model, graph: Graph, requests: Sequence[Arrays]) -> bool:
     names = [name for name in model.outputs if name in graph.outputs]
     alone = [_timed(model, graph, inputs, names) for inputs in requests]
+    tensors = (*(model.outputs[name] for name in names), *(model.inputs[name] for name in requests[0]))
+    if any("batch" not in map(symbol, tensor.shape) for tensor in tensors):
+        return False
     stacked = {name: np.concatenate([inputs[name] for inputs in requests]) for name in requests[0]}
     joined = _timed(model, graph, stacked, names)
     for name in names:

@@ -17,6 +17,7 @@ PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys,
 # The fused causal kernel takes one width for keys and values, a multiple of 8, and no groups: other tensors are made as
 # wide before, and narrow again after it.
 CAUSAL_WIDTH, CAUSAL_COPIES = 8, 8
+PAIRWISE = frozenset(("weights", "vision_weights", "scores"))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
 
@@ -58,7 +59,7 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     copied = sum(array.size for name, array in inputs.items() if _is_copied(array, signature.inputs[name].dtype))
     copied += PAST_COPIES * sum(inputs[name].size for name in PAST if name in inputs)
     if graph.spec is None or graph.spec.rows is None:
-        pairwise = {"weights", "scores"}.intersection(signature.outputs) | set(outputs)
+        pairwise = PAIRWISE.intersection(signature.outputs) | set(outputs)
         if "layers" in map(str, signature.outputs["weights"].shape):  # it has the scores of one layer after the other
             pairwise -= {"scores"} - graph.outputs
         if graph.spec is None:  # it computes every output, whatever is requested
@@ -100,5 +101,7 @@ def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     matrices = prod(dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[:-2])
     rest = NUMBER_SIZE * numbers + MATRIX_SIZE * matrices
     rows = prod(dim_size(dim, sizes) for dim in signature.spec.rows or signature.outputs["output"].shape[:-1])
+    if images := signature.spec.image_rows:
+        rows += prod(dim_size(dim, sizes) for dim in images)
     of_score = dim_size(signature.spec.depth, sizes) + SCORE_SIZE
     return score_count(signature, sizes) * of_score + rows * signature.spec.learned + rest

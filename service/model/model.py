@@ -150,7 +150,7 @@ class Model:
         """
         selected = graph.select_inputs(inputs)
         if not self._omissible <= inputs.keys():
-            selected = {**selected, **checks.omitted(self.signature, inputs)}
+            selected = {**selected, **graph.select_inputs(checks.omitted(self.signature, inputs))}
         try:
             return graph.session.run(selected, outputs, options)
         except RUN_ERRORS as error:

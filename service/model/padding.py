@@ -56,7 +56,7 @@ def length_groups(signature: Signature, inputs: Arrays, outputs: Sequence[str]) 
     others = {dim for name, shape in shapes.items() if name not in padded for dim in shape}
     answers = [[symbol(dim) for dim in signature.outputs[name].shape] for name in outputs]
     by_row = all(shape[:1] == ["batch"] and "n" not in shape for shape in answers)
-    if not by_row or not others.isdisjoint(AXES) or any(inputs[name].shape != mask.shape for name in padded):
+    if not by_row or not all(map(str.isdecimal, others)) or any(inputs[name].shape != mask.shape for name in padded):
         return None
     lengths = mask.sum(1)
     if lengths.min() < 1 or ((np.arange(mask.shape[1]) < lengths[:, None]) != mask).any():

@@ -43,7 +43,7 @@ def _special_tokens(model: Model, height: int, width: int, patch_size: int | Non
     These are the positions that are left when each patch has one. None where they are too many or too few for [CLS], a
     distillation token and registers: such a model has other positions, which may be behind the patches.
     """
-    positions = model.outputs["weights"].shape[-1]
+    positions = model.outputs.get("vision_weights", model.outputs["weights"]).shape[-1]
     if patch_size is None or not isinstance(positions, int):
         return None
     assert model.spec is not None

@@ -272,8 +272,9 @@ def _plan(
     if plan is not None:
         check_values(model.signature, tensors, plan.run.estimate.sizes)
         return plan
-    for name in model.signature.missing(stored.covers(tensors) if stored else tensors, (*outputs, *computed)):
-        needing = [output for output in outputs if output in model.signature.omissible.get(name, ())]
+    answered = graph_outputs(outputs, model.signature)
+    for name in model.signature.missing(stored.covers(tensors) if stored else tensors, (*answered, *computed)):
+        needing = [output for output in answered if output in model.signature.omissible.get(name, ())]
         raise Invalid(f"missing (required{f' for {needing[0]}' if needing else ''})", name)
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
@@ -284,7 +285,6 @@ def _plan(
         run = plan_run(model, added, outputs, selection, max_memory_bytes, computed, stored)
     except (WrongSize, OutOfRange) as error:
         raise axes.as_given(error, model, tensors) from None
-    answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
     if run.answer is None:
         count = number_count(model.signature, answered, run.estimate.sizes)

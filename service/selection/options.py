@@ -19,11 +19,11 @@ Dtype = Literal["float32", "float16", "uint8"]
 
 MAX_QUOTED_BYTES = 60  # of a text that an error repeats
 MAX_COUNT = 2**31 - 1
-WEIGHTS = ("weights", "encoder_weights", "cross_weights")
+WEIGHTS = ("weights", "encoder_weights", "cross_weights", "vision_weights")
 ATTENTION = (*WEIGHTS, "scores")
 SELECTED = (*ATTENTION, *DERIVED)
-QUERY_VECTORS = ("query", "encoder_query", "cross_query")
-KEY_VECTORS = ("key", "encoder_key", "cross_key")
+QUERY_VECTORS = ("query", "encoder_query", "cross_query", "vision_query")
+KEY_VECTORS = ("key", "encoder_key", "cross_key", "vision_key")
 BY_QUERY = (*SELECTED, *QUERY_VECTORS)
 BY_HEAD = (*BY_QUERY, *KEY_VECTORS)
 

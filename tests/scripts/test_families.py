@@ -8,12 +8,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
 def test_a_model_that_is_several_in_one_is_described_by_its_parts():
-    lines = [*described("clip")]
+    lines = [*described("llava")]
     assert [(name, outcome) for name, _, outcome, _ in lines] == [
-        ("clip", REFUSED), ("clip/text_model", DESCRIBED), ("clip/vision_model", DESCRIBED),
+        ("llava", REFUSED), ("llava/vision_tower", DESCRIBED), ("llava/language_model", DESCRIBED),
     ]  # fmt: skip
-    assert lines[0][3] == "DIR has several models in one; --part exports one of them: text_model, vision_model"
-    assert lines[2][3].startswith("pixel_values; output, weights, hidden_states")
+    assert lines[0][3] == "DIR has several models in one; --part exports one: vision_tower, language_model"
+    assert lines[1][3].startswith("pixel_values; output, weights, hidden_states")
 
 
 def test_a_model_that_cannot_be_small_is_not_built():

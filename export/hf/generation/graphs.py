@@ -28,7 +28,7 @@ from models.block import Block, Dim, Input, Output, Sizes
 DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"  # file names; OUTPUT is DECODE without the weights
 Shapes = list[tuple[int, ...]]
 TRACED: Sizes = {"batch": 2, "n": 5, "m": 3, "s": 7}
-PROBED: Sizes = {"batch": 2, "n": 7, "m": 3}
+PROBED: Sizes = {"batch": 2, "n": 7, "m": 3, "images": 1}
 TOKENS = (  # of generation_config.json, that the service needs
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from export.hf.wrapper import HIDDEN, TWO_STACKS
 
 STACKS = {"weights": "", "encoder_weights": "encoder_", "cross_weights": "cross_"}  # the first part of sites' names
-HIDDEN_OF = dict(zip(("weights", "encoder_weights"), HIDDEN, strict=True))
+HIDDEN_OF = dict(zip(("weights", "encoder_weights"), HIDDEN, strict=False))
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Slice", "Transpose", "Unsqueeze"}  # operators that compute nothing
 SITES = ("weights", "head_output", "hidden", "attention_output", "mlp_output")  # of a model with one stack
 MLP = "mlp"
@@ -26,7 +26,7 @@ NORMS = {  # operators of norms and of scales, which leave a stream a stream
 }  # fmt: skip
 Shapes = Mapping[str, tuple[int, ...]]  # of values, by name, in one run
 
-assert STACKS.keys() == TWO_STACKS.keys(), "every output of weights has a prefix"
+assert STACKS.keys() == TWO_STACKS.weights.keys(), "every output of weights has a prefix"
 
 
 @dataclass(frozen=True)

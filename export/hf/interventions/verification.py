@@ -25,7 +25,7 @@ from export.verification.budget import largest_error
 from export.verification.sessions import Arrays, run_outputs
 from models.block import Block, Sizes
 
-SIZES: Sizes = {"batch": 2, "n": 7, "m": 5}
+SIZES: Sizes = {"batch": 2, "n": 7, "m": 5, "images": 3}
 PADDINGS = (None, "right")
 SLACK = 4  # the error of one draw may be so many times the budget of another
 ALIKE = 1e-4  # of the largest number: a tensor that is nearer is the activation

@@ -10,15 +10,15 @@ from models.block import Input, Sizes, size
 from models.examples import within
 
 SIZES: dict[str, Sizes] = {
-    "one": {"batch": 1, "n": 1, "m": 1},
-    "distinct": {"batch": 2, "n": 7, "m": 5},
-    "rows": {"batch": 3, "n": 12, "m": 17},
-    "long": {"batch": 2, "n": 70, "m": 40},
+    "one": {"batch": 1, "n": 1, "m": 1, "images": 1},
+    "distinct": {"batch": 2, "n": 7, "m": 5, "images": 3},
+    "rows": {"batch": 3, "n": 12, "m": 17, "images": 1},
+    "long": {"batch": 2, "n": 70, "m": 40, "images": 2},
 }
 PADDINGS = ("right", "left", "scattered")
 HEADS = "heads"  # as "scattered", with masks of heads
 REAL = 0.7  # probability that a token is real where padding is anywhere
-DOCUMENTED = {"batch": 1, "n": 3, "m": 2}
+DOCUMENTED = {"batch": 1, "n": 3, "m": 2, "images": 1}
 MAX_DOCUMENTED = 1000  # numbers in an example for the documentation
 
 

@@ -15,13 +15,14 @@ from onnxruntime import InferenceSession
 from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import SIZES, examples
 from export.hf.verification.float64 import Original
+from export.hf.wrapper import TWO_TOWERS
 from export.verification.budget import largest_error
 from export.verification.checks import CANONICAL, Check
 from export.verification.sessions import Arrays, input_names, run_outputs
 from models.block import Block, Sizes
 
 Report = Callable[[str], None]  # called with each step
-ANSWERS = ("output", "embedding")  # the outputs that every graph has
+ANSWERS = ("output", "embedding", *TWO_TOWERS.answers)  # the outputs that every graph has
 EPS = float(np.finfo(np.float32).eps)
 MAX_SHARE = 1e-3  # of an output's largest number
 MORE_DRAWS = 64
@@ -37,7 +38,11 @@ def sizes_of(block: Block, learned: int) -> dict[str, Sizes]:
     chosen = {name: SIZES[name] for name in SIZES if learned <= SLOW or name in FEW}
     if not block.limits:
         return chosen
-    largest = {"batch": 1, **{symbol: block.limits.get(symbol, SIZES["long"][symbol]) for symbol in ("n", "m")}}
+    largest = {
+        "batch": 1,
+        "images": 1,
+        **{symbol: block.limits.get(symbol, SIZES["long"][symbol]) for symbol in ("n", "m")},
+    }
     layers, _, heads, queries, keys = block.outputs["weights"].shape
     ends = [largest.get(str(dim), dim) for dim in (queries, keys)]
     pairs = int(np.prod([dim if isinstance(dim, int) else max(largest.values()) for dim in (layers, heads, *ends)]))
@@ -67,7 +72,7 @@ class Verifier:
     """Runs graphs on examples, one graph after the other: the canonical one is first."""
 
     def __init__(self, block: Block, original: Original, learned: int, report: Report) -> None:
-        self._original = original
+        self._original, self._inputs = original, block.inputs
         self._report = report
         self._draws = min(MORE_DRAWS, max(MIN_MORE_DRAWS, PRODUCTS // max(learned, 1)))
         self._named = examples(block.inputs, sizes_of(block, learned), block.limits)
@@ -101,7 +106,8 @@ class Verifier:
         canonical graph's."""
         checks = []
         for example in self._examples:
-            if example.inputs.keys() <= input_names(run):
+            missing = example.inputs.keys() - input_names(run)
+            if all(self._inputs[other].only_for for other in missing):  # those of the other tower
                 self._report(f"verifying {name}.onnx: {example.name}")
                 checks += _checks(name, example, self._outputs(run, example))
         return checks
@@ -113,7 +119,8 @@ class Verifier:
             ModelRefused: ONNX Runtime cannot run the graph.
         """
         try:
-            outputs = run_outputs(run, [output.name for output in run.get_outputs()], example.inputs)
+            given = {name: example.inputs[name] for name in input_names(run) & example.inputs.keys()}
+            outputs = run_outputs(run, [output.name for output in run.get_outputs()], given)
         except Exception as error:  # of ONNX Runtime's own types, which have no common base
             reason = str(error).strip().splitlines()[0]
             raise ModelRefused(f"ONNX Runtime cannot run its graph ({example.name}): {reason}") from None

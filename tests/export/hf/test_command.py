@@ -184,8 +184,8 @@ REFUSED = {  # a family, changes of the config of ``tiny``, or a function that m
         "its call returns prediction_logits, seq_relationship_logits.*--head none",
     ),
     "several models": (
-        Family("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE}),
-        "has several models in one; --part exports one of them: text_model, vision_model",
+        Family("LlavaForConditionalGeneration", {"text_config": TEXT, "vision_config": IMAGE}),
+        "has several models in one; --part exports one: vision_tower, language_model",
     ),
     "no size of images": (
         Family("ResNetModel", {"embedding_size": 4, "hidden_sizes": [4, 4]}),

@@ -1,0 +1,183 @@
+"""Models with a tower for texts and one for images answer as transformers does with its tokenizer and processor."""
+
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name
+
+from export.__main__ import main
+from export.hf.description import block_of
+from export.hf.pretrained import load
+from tests.support.application import running
+from tests.support.families import IMAGE, TEXT, Family, save
+from tests.support.media import files, text_of
+from tests.support.texts import TEXTS, save_tokenizer, tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+SLACK = 4  # of two float32 runs of the same numbers, one may be so many times as far from float64 as the other
+EPS = np.finfo(np.float32).eps
+SIZE = {"height": 16, "width": 16}
+CROPPED = {"size": {"shortest_edge": 16}, "crop_size": SIZE}
+CONFIG = {"text_config": TEXT, "vision_config": IMAGE, "projection_dim": 8}
+BLIP = {**CONFIG, "text_config": {**TEXT, "encoder_hidden_size": 32}}
+MODELS = {  # the model, its image processor with settings
+    "clip": (Family("CLIPModel", CONFIG), "CLIP", CROPPED),
+    "siglip": (Family("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}), "Siglip", {"size": SIZE}),
+    "chinese clip": (Family("ChineseCLIPModel", CONFIG), "ChineseCLIP", CROPPED),
+    "altclip": (Family("AltCLIPModel", {**CONFIG, "text_config": {**TEXT, "project_dim": 8}}), "CLIP", CROPPED),
+    "blip": (Family("BlipModel", BLIP), "Blip", {"size": SIZE}),
+}
+ANSWERS = {
+    "output": "logits_per_text", "logits_per_image": "logits_per_image", "text_embedding": "text_embeds",
+    "image_embedding": "image_embeds",
+}  # fmt: skip
+SENT = [files()[mode] for mode in ("JPEG", "320x240", "WebP")]
+
+
+@dataclass
+class Served:
+    """A client of the server, and the model in transformers with its processors."""
+
+    client: object
+    model: transformers.PreTrainedModel
+    processor: object
+
+    def expected(self, texts, contents, dtype):
+        """Every output by Heed's names, computed in ``dtype``."""
+        opened = [self.processor.convert_to_rgb(Image.open(io.BytesIO(content))) for content in contents]
+        pixels = self.processor(opened, return_tensors="pt")["pixel_values"].to(dtype)
+        tokens = tokenizer()(texts, padding=True, return_tensors="pt")
+        given = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+        with torch.no_grad():
+            result = self.model.to(dtype)(
+                **given, pixel_values=pixels, output_attentions=True, output_hidden_states=True, return_dict=True
+            )
+        outputs = {name: result[theirs] for name, theirs in ANSWERS.items()}
+        for prefix, of in (("", result.text_model_output), ("vision_", result.vision_model_output)):
+            outputs[f"{prefix}weights"] = torch.stack(of.attentions)
+            outputs[f"{prefix}hidden_states"] = torch.stack(of.hidden_states)
+        return {name: tensor.double().numpy() for name, tensor in outputs.items()}
+
+
+def marked():
+    """``make test-families`` takes all of them, ``make test-all`` one."""
+    of_all, of_families = pytest.mark.extended, (pytest.mark.extended, pytest.mark.family)
+    return [pytest.param(name, marks=of_all if name == "clip" else of_families) for name in MODELS]
+
+
+@pytest.fixture(params=marked())
+def served(request, once):
+    """A model by its name, from what ``save_pretrained`` writes."""
+    family, kind, settings = MODELS[request.param]
+    processor = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")(**settings)
+
+    def fill(folder):
+        save(family, folder / "saved")
+        save_tokenizer(folder / "saved")
+        processor.save_pretrained(folder / "saved")
+        assert main(["hf", str(folder / "saved"), "--repository", str(folder / "models"), "--name", "mine"]) == 0
+
+    folder = once(f"towers {request.param}", fill, keep=True)
+    model = transformers.AutoModel.from_pretrained(folder / "saved", attn_implementation="eager").eval()
+    with running(folder / "models") as client:
+        yield Served(client, model, processor)
+
+
+def test_texts_and_pictures_have_the_outputs_of_transformers(served):
+    for texts, contents in ((TEXTS, SENT[:1]), (TEXTS[:1], SENT), ([*TEXTS, TEXTS[0]], SENT[:2])):
+        plain, exact = (served.expected(texts, contents, dtype) for dtype in (torch.float32, torch.float64))
+        pictures = [text_of(content) for content in contents]
+        for names in (list(exact), [*ANSWERS]):
+            answer = served.client.post("/v1/text/mine", json={"text": texts, "images": pictures, "outputs": names})
+            assert answer.status_code == 200, answer.text
+            for name in names:
+                error = SLACK * (np.abs(plain[name] - exact[name]).max() + EPS * np.abs(exact[name]).max())
+                np.testing.assert_allclose(answer.json()[name], exact[name], rtol=0, atol=error, err_msg=name)
+
+
+def test_one_text_has_no_axis_and_one_picture_has(served):
+    body = {"text": TEXTS[0], "images": text_of(SENT[0]), "outputs": ["output", "logits_per_image", "vision_weights"]}
+    answer = served.client.post("/v1/text/mine", json=body).json()
+    both = served.client.post("/v1/text/mine", json={**body, "text": [TEXTS[0]], "images": [body["images"]]}).json()
+    assert [answer["output"]] == both["output"]
+    assert [answer["logits_per_image"]] == both["logits_per_image"]
+    assert answer["vision_weights"] == both["vision_weights"]
+
+
+def test_options_select_heads_for_pictures(served):
+    body = {"text": TEXTS[0], "images": [text_of(SENT[0])], "outputs": ["vision_weights"]}
+    whole = np.array(served.client.post("/v1/text/mine", json=body).json()["vision_weights"])
+    some = served.client.post("/v1/text/mine", json={**body, "layers": 1, "heads": [0, 3], "queries": 0}).json()
+    np.testing.assert_array_equal(some["vision_weights"], whole[1:2][:, :, [0, 3]][:, :, :, :1])
+
+
+def test_a_removed_head_for_pictures_changes_no_text(served):
+    body = {"text": TEXTS[0], "images": [text_of(SENT[0])], "outputs": ["text_embedding", "image_embedding"]}
+    whole = served.client.post("/v1/text/mine", json=body).json()
+    removed = served.client.post("/v1/text/mine", json={**body, "vision_head_mask": [[1, 0, 1, 1], [1] * 4]}).json()
+    np.testing.assert_allclose(removed["text_embedding"], whole["text_embedding"], rtol=0, atol=8 * EPS)
+    assert np.abs(np.subtract(removed["image_embedding"], whole["image_embedding"])).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "detail"),
+    [
+        ({}, 422, "pixel_values: missing (required for output)"),
+        (
+            {"images": [text_of(SENT[0])], "pixel_values": [[[[0]]]]},
+            400,
+            "pixel_values: given, and computed from another field, too",
+        ),
+    ],
+    ids=["no picture", "both"],
+)
+def test_a_picture_is_required_once(served, more, status, detail):
+    answer = served.client.post("/v1/text/mine", json={"text": TEXTS[0], **more})
+    assert answer.status_code == status
+    assert detail in answer.json()["detail"]
+
+
+def test_texts_and_images_have_a_size_of_their_own(once):
+    folder = once("clip", lambda folder: save(MODELS["clip"][0], folder))
+    block, _ = block_of(load(folder), "mine")
+    assert block.description.startswith("2 layers of 4 heads for texts, 2 of 4 for images; ")
+    assert {name: spec.shape for name, spec in block.inputs.items()} == {
+        "input_ids": ("batch", "n"), "attention_mask": ("1|batch", "1|n"), "pixel_values": ("images", 3, 16, 16),
+        "head_mask": (2, 4), "vision_head_mask": (2, 4),
+    }  # fmt: skip
+    assert {name: block.outputs[name].shape for name in (*ANSWERS, "weights", "vision_weights")} == {
+        "output": ("batch", "images"), "logits_per_image": ("images", "batch"), "text_embedding": ("batch", 8),
+        "image_embedding": ("images", 8), "weights": (2, "batch", 4, "n", "n"),
+        "vision_weights": (2, "images", 4, 17, 17),
+    }  # fmt: skip
+    assert block.limits == {"n": 48}
+
+
+def test_the_embeddings_of_texts_need_no_picture_and_those_of_pictures_no_text(served):
+    pictures = [text_of(content) for content in SENT]
+    both = {"text": TEXTS, "images": pictures, "outputs": ["text_embedding", "image_embedding", "vision_weights"]}
+    whole = served.client.post("/v1/text/mine", json=both).json()
+    texts = served.client.post("/v1/text/mine", json={"text": TEXTS, "outputs": ["text_embedding"]}).json()
+    outputs = ["image_embedding", "vision_weights"]
+    images = served.client.post("/v1/attention/mine", json={"images": pictures, "outputs": outputs}).json()
+    for name, answer in (("text_embedding", texts), ("image_embedding", images), ("vision_weights", images)):
+        np.testing.assert_allclose(answer[name], whole[name], rtol=0, atol=8 * EPS, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("given", "output", "detail"),
+    [
+        ("images", "entropy", "input_ids: missing (required for weights)"),
+        ("images", "logits_per_image", "input_ids: missing (required for logits_per_image)"),
+        ("input_ids", "output", "pixel_values: missing (required for output)"),
+    ],
+)
+def test_what_an_output_needs_is_named(served, given, output, detail):
+    sent = {"images": [text_of(SENT[0])], "input_ids": [[0, 5, 2]]}
+    answer = served.client.post("/v1/attention/mine", json={given: sent[given], "outputs": [output]})
+    assert (answer.status_code, answer.json()["detail"]) == (422, detail)
