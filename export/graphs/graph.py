@@ -7,7 +7,7 @@ input has an initializer of the same name, its default, which ONNX Runtime lets 
 import gc
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager, nullcontext
 
 import ml_dtypes  # noqa: F401  # defines numpy's dtype "bfloat16"
@@ -119,12 +119,16 @@ def part_of(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str
     """
     part = onnx.ModelProto()
     part.CopyFrom(model)
-    for values, names in ((part.graph.input, inputs), (part.graph.output, outputs)):
-        kept = [value for value in values if value.name in names]
-        del values[:]
-        values.extend(kept)
+    _keep(part.graph.output, outputs)
     remove_unused_nodes(part)
+    _keep(part.graph.input, inputs)
     return part
+
+
+def _keep(values: MutableSequence[onnx.ValueInfoProto], names: Collection[str]) -> None:
+    kept = [value for value in values if value.name in names]
+    del values[:]
+    values.extend(kept)
 
 
 def _trace_input(spec: Input, sizes: Sizes) -> torch.Tensor:

@@ -41,6 +41,7 @@ DESCRIPTIONS = {
     "encoder_key": "The keys of the encoder's heads.",
     "cross_query": "The queries of the cross-attention's heads.",
     "cross_key": "The keys of the cross-attention's heads.",
+    "pred_boxes": "A box for each query: its centre, width and height, as shares of the picture's.",
 }
 ROWS_OF = {"input_ids": "batch", "pixel_values": "images"}  # of two towers: an input, and its first dimension
 OF_TOWERS = {

@@ -57,6 +57,8 @@ VECTORS = {  # of the weights' heads
     "cross_weights": ("cross_query", "cross_key"),
     "vision_weights": ("vision_query", "vision_key"),
 }
+DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}  # DETR's decoder has learned queries
+BESIDE = ("pred_boxes",)  # fields of a call's result that are outputs beside logits
 MAIN = ("input_ids", "pixel_values", "input_features", "input_values")
 # Inputs in the shape of the first of these that is given.
 MASKS = {
@@ -80,7 +82,8 @@ def stacks_of(model: PreTrainedModel) -> Stacks:
     """The stacks of the model."""
     if has_two_towers(model):
         return TWO_TOWERS
-    return TWO_STACKS if has_two_stacks(model) else ONE_STACK
+    has_decoder = model.config.is_encoder_decoder and not DECODER_INPUTS.isdisjoint(arguments_of(model))
+    return TWO_STACKS if has_decoder else ONE_STACK
 
 
 class Wrapper(nn.Module):
@@ -112,6 +115,7 @@ class Wrapper(nn.Module):
             result = self.model(**given, **self.fixed)
         answers = self.stacks.answers
         outputs = {name: result[theirs] for name, theirs in answers.items()} or {"output": _answer(result)}
+        outputs |= {name: result[name] for name in BESIDE if name in result}
         if self.pooling:
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:

@@ -15,14 +15,14 @@ from onnxruntime import InferenceSession
 from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import SIZES, examples
 from export.hf.verification.float64 import Original
-from export.hf.wrapper import TWO_TOWERS
+from export.hf.wrapper import BESIDE, TWO_TOWERS
 from export.verification.budget import largest_error
 from export.verification.checks import CANONICAL, Check
 from export.verification.sessions import Arrays, input_names, run_outputs
 from models.block import Block, Sizes
 
 Report = Callable[[str], None]  # called with each step
-ANSWERS = ("output", "embedding", *TWO_TOWERS.answers)  # the outputs that every graph has
+ANSWERS = ("output", "embedding", *BESIDE, *TWO_TOWERS.answers)  # the outputs that every graph has
 EPS = float(np.finfo(np.float32).eps)
 MAX_SHARE = 1e-3  # of an output's largest number
 MORE_DRAWS = 64
