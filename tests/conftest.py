@@ -208,6 +208,23 @@ def family(once) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def towers(once) -> Callable[[str], Path]:
+    """``towers(name)``: a folder with a directory of ``tests.support.towers``, ``model``, and ``models/mine``."""
+
+    def exported(name: str) -> Path:
+        def fill(folder: Path) -> None:
+            from export.__main__ import main
+            from tests.support.towers import save_towers
+
+            save_towers(name, folder / "model")
+            assert main(["hf", str(folder / "model"), "--name", "mine", "--repository", str(folder / "models")]) == 0
+
+        return once(f"towers {name}", fill, keep=True)
+
+    return exported
+
+
+@pytest.fixture(scope="session")
 def two_stacks(family, tmp_path_factory) -> Path:
     """A model repository with a small BART of random weights and its tokenizer of words, ``bart``."""
     folder = tmp_path_factory.mktemp("two stacks")

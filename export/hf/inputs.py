@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from export.hf.parts import has_two_towers
+from export.hf.parts import config_of, has_two_towers
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.wrapper import MAIN, MASKS, arguments_of, has_two_stacks
 from export.weights.checkpoint import listed
@@ -45,7 +45,7 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
     if main == "input_ids":
         if "attention_mask" in arguments:
             inputs["attention_mask"] = _mask("n")
-        types = getattr(_config(model, main), "type_vocab_size", None) or 0
+        types = getattr(config_of(model, main), "type_vocab_size", None) or 0
         if types > 1 and "token_type_ids" in arguments:
             inputs["token_type_ids"] = Input(
                 ("1|batch", "1|n"), "Segment of each token; all 0 when not given.", dtype="int64", default=0, minimum=0,
@@ -84,13 +84,6 @@ def _main_name(model: PreTrainedModel) -> str:
     return name
 
 
-def _config(model: PreTrainedModel, name: str) -> Any:
-    """The config of the stack that takes the input ``name``."""
-    if not has_two_towers(model):
-        return model.config
-    return model.config.vision_config if name == "pixel_values" else model.config.text_config
-
-
 def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
     model, given = pretrained.model, pretrained.shapes.get(name)
     if name == "input_ids":
@@ -116,13 +109,13 @@ def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
 def _channels(model: PreTrainedModel) -> int:
     """The channels of a picture: of the config, or of the first convolution."""
     first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
-    channels = getattr(_config(model, "pixel_values"), "num_channels", None)
+    channels = getattr(config_of(model, "pixel_values"), "num_channels", None)
     return int(channels or first or _setting(model, "num_channels", "pixel_values"))
 
 
 def _image_size(pretrained: Pretrained) -> Sequence[int]:
     """Height and width of the config or, where it has none, of the image processor's files."""
-    size = getattr(_config(pretrained.model, "pixel_values"), "image_size", None)
+    size = getattr(config_of(pretrained.model, "pixel_values"), "image_size", None)
     if size is None:
         settings = _processor(pretrained.folder, "image_processor")
         size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")
@@ -167,7 +160,7 @@ def _vocabulary(model: PreTrainedModel) -> int:
 
 def _setting(model: PreTrainedModel, setting: str, name: str) -> Any:
     """A setting of the config from which the shape of the input ``name`` follows."""
-    value = getattr(_config(model, name), setting, None)
+    value = getattr(config_of(model, name), setting, None)
     if value is None:
         advice = "" if name == "input_ids" else f"; --input {EXAMPLES[name]} gives the shape"
         raise ModelRefused(f"config.json has no {setting}, from which the shape of {name} follows{advice}")

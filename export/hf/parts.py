@@ -17,6 +17,13 @@ def has_two_towers(model: PreTrainedModel) -> bool:
     return all(hasattr(model, name) for name in OF_TOWERS) and {"input_ids", "pixel_values"} <= arguments.keys()
 
 
+def config_of(model: PreTrainedModel, name: str) -> Any:
+    """The config of the tower that takes the input ``name``, or of a model without two towers."""
+    if not has_two_towers(model):
+        return model.config
+    return model.config.vision_config if name == "pixel_values" else model.config.text_config
+
+
 def parts_of(whole: PreTrainedModel) -> dict[str, str]:
     """The parts of ``whole``, which have a config of another class and are in no other part: name -> path in it."""
     paths: list[str] = []

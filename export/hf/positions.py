@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from export.hf.parts import config_of
 from export.hf.verification.examples import draw
 from export.hf.wrapper import Wrapper
 from models.block import Input
@@ -39,7 +40,7 @@ def position_limits(wrapper: Wrapper, inputs: Mapping[str, Input]) -> dict[str, 
 
 
 def _limit(wrapper: Wrapper, inputs: Mapping[str, Input], symbol: str) -> int | None:
-    config = wrapper.model.config
+    config = config_of(wrapper.model, "input_ids")
     settings = (getattr(config, name, None) for name in SETTINGS[symbol])
     limits = [value for value in settings if isinstance(value, int) and value > 0][:1]
     length = PROBED[symbol]
@@ -52,7 +53,7 @@ def _limit(wrapper: Wrapper, inputs: Mapping[str, Input], symbol: str) -> int | 
 
 def _lookups(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Mapping[str, int]) -> list[Lookup]:
     """The lookups of a sequence of equal tokens other than padding, which has no position in some models."""
-    padding = getattr(wrapper.model.config, "pad_token_id", None)
+    padding = getattr(config_of(wrapper.model, "input_ids"), "pad_token_id", None)
     token = next(token for token in range(3) if token != padding)
     drawn = {name: torch.from_numpy(x) for name, x in draw(inputs, sizes).items()}
     drawn |= {name: torch.full_like(x, token) for name, x in drawn.items() if name.endswith("input_ids")}

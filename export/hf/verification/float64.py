@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from export.hf.pretrained import ModelRefused
 from export.hf.wrapper import Wrapper
 from export.verification.budget import JITTER
 from export.verification.sessions import Arrays
@@ -58,6 +59,9 @@ class Original:
 
         In every ``draw`` but 0, float inputs and what is looked up for tokens are changed at random, by a thousandth at
         most: such a draw has other rounding errors, and is as sensitive to them. A draw is the same in both types.
+
+        Raises:
+            ModelRefused: the model cannot be called with these inputs.
         """
         wrapper = self.wrapper if dtype == np.float32 else self._doubled
         noise = _Noise(draw)
@@ -71,6 +75,12 @@ class Original:
                 with in_float64():
                     wide = {name: x.double() if x.is_floating_point() else x for name, x in tensors.items()}
                     return _arrays(wrapper(**wide))
+        except ModelRefused:
+            raise
+        except Exception as error:  # transformers raises errors of many types
+            given = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
+            kind, reason = type(wrapper.model).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ModelRefused(f"{kind} cannot be called with {given}: {reason}") from None
         finally:
             for hook in hooks:
                 hook.remove()

@@ -1,5 +1,6 @@
 """Models that are no reference for their graphs: numbers are drawn, weights are none, or float32 is too far away."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -53,3 +54,9 @@ def test_numbers_that_differ_in_float32_are_refused(bert):
     verifier = Verifier(block, original, learned_numbers(bert.model), lambda _: None)
     with pytest.raises(ModelRefused, match=r"output in float32 differs from output in float64 by .* \(one/plain\)"):
         verifier.complete({})
+
+
+def test_inputs_that_it_cannot_be_called_with_are_refused(bert):
+    _, original = block_of(bert, "long")
+    with pytest.raises(ModelRefused, match=r"BertModel cannot be called with input_ids \[1, 70\]: "):
+        original({"input_ids": np.zeros((1, 70), int)}, np.float32)

@@ -8,30 +8,18 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name
 
-from export.__main__ import main
 from export.hf.description import block_of
 from export.hf.pretrained import load
 from tests.support.application import running
 from tests.support.families import IMAGE, TEXT, Family, save
 from tests.support.media import files, text_of
-from tests.support.texts import TEXTS, save_tokenizer, tokenizer
+from tests.support.texts import TEXTS, tokenizer
+from tests.support.towers import MODELS, processor_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 SLACK = 4  # of two float32 runs of the same numbers, one may be so many times as far from float64 as the other
 EPS = np.finfo(np.float32).eps
-SIZE = {"height": 16, "width": 16}
-CROPPED = {"size": {"shortest_edge": 16}, "crop_size": SIZE}
-CONFIG = {"text_config": TEXT, "vision_config": IMAGE, "projection_dim": 8}
-BLIP = {**CONFIG, "text_config": {**TEXT, "encoder_hidden_size": 32}}
-MODELS = {  # the model, its image processor with settings
-    "clip": (Family("CLIPModel", CONFIG), "CLIP", CROPPED),
-    "siglip": (Family("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}), "Siglip", {"size": SIZE}),
-    "chinese clip": (Family("ChineseCLIPModel", CONFIG), "ChineseCLIP", CROPPED),
-    "altclip": (Family("AltCLIPModel", {**CONFIG, "text_config": {**TEXT, "project_dim": 8}}), "CLIP", CROPPED),
-    "blip": (Family("BlipModel", BLIP), "Blip", {"size": SIZE}),
-}
 ANSWERS = {
     "output": "logits_per_text", "logits_per_image": "logits_per_image", "text_embedding": "text_embeds",
     "image_embedding": "image_embeds",
@@ -71,21 +59,12 @@ def marked():
 
 
 @pytest.fixture(params=marked())
-def served(request, once):
+def served(request, towers):
     """A model by its name, from what ``save_pretrained`` writes."""
-    family, kind, settings = MODELS[request.param]
-    processor = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")(**settings)
-
-    def fill(folder):
-        save(family, folder / "saved")
-        save_tokenizer(folder / "saved")
-        processor.save_pretrained(folder / "saved")
-        assert main(["hf", str(folder / "saved"), "--repository", str(folder / "models"), "--name", "mine"]) == 0
-
-    folder = once(f"towers {request.param}", fill, keep=True)
-    model = transformers.AutoModel.from_pretrained(folder / "saved", attn_implementation="eager").eval()
+    folder = towers(request.param)
+    model = transformers.AutoModel.from_pretrained(folder / "model", attn_implementation="eager").eval()
     with running(folder / "models") as client:
-        yield Served(client, model, processor)
+        yield Served(client, model, processor_of(request.param))
 
 
 def test_texts_and_pictures_have_the_outputs_of_transformers(served):
@@ -143,7 +122,7 @@ def test_a_picture_is_required_once(served, more, status, detail):
 
 
 def test_texts_and_images_have_a_size_of_their_own(once):
-    folder = once("clip", lambda folder: save(MODELS["clip"][0], folder))
+    folder = once("clip", lambda folder: save(MODELS["clip"].family, folder))
     block, _ = block_of(load(folder), "mine")
     assert block.description.startswith("2 layers of 4 heads for texts, 2 of 4 for images; ")
     assert {name: spec.shape for name, spec in block.inputs.items()} == {
@@ -181,3 +160,11 @@ def test_what_an_output_needs_is_named(served, given, output, detail):
     sent = {"images": [text_of(SENT[0])], "input_ids": [[0, 5, 2]]}
     answer = served.client.post("/v1/attention/mine", json={given: sent[given], "outputs": [output]})
     assert (answer.status_code, answer.json()["detail"]) == (422, detail)
+
+
+def test_the_positions_of_texts_end_where_the_config_of_their_tower_says(tmp_path):
+    """SigLIP looks its positions up in a table; in TIPSv2 only the config has the limit."""
+    family = Family("Tipsv2Model", {"text_config": TEXT, "vision_config": {**IMAGE, "num_register_tokens": 1}})
+    save(family, tmp_path)
+    block, _ = block_of(load(tmp_path), "mine")
+    assert block.limits == {"n": 48}

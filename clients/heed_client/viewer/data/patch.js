@@ -119,10 +119,8 @@ export const isOfPosition = (model, metric) =>
   (metric !== "cosine_distance" || !outputOf(model, "embedding")) && (outputOf(model, "output")?.shape.length ?? 0) > 2;
 
 /** Whether activations of the model can be changed. @param {import("heed/server/api.js").Model} model */
-export const hasPatch = ({ inputs, tokenizer, interventions }) =>
-  tokenizer !== null &&
-  Object.keys(interventions ?? {}).length > 0 &&
-  !inputs.some(({ name }) => name === "pixel_values"); // a text alone has no answer
+export const hasPatch = ({ tokenizer, interventions }) =>
+  tokenizer !== null && Object.keys(interventions ?? {}).length > 0;
 
 /** The choices of the settings, with a default where there is none or one that the model does not have.
  *  @param {import("heed/server/api.js").Model} model @param {Settings} settings @returns {Choices} */

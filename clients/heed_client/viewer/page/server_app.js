@@ -3,7 +3,17 @@ import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useStat
 import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
 import { openingToken, start } from "heed/server/start.js";
-import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, openingKind, run } from "heed/server/run.js";
+import {
+  hasHeadMask,
+  headMask,
+  inputOf,
+  kindsOf,
+  modelOf,
+  neededFor,
+  openingKind,
+  run,
+  towerOf,
+} from "heed/server/run.js";
 import { DRAWING } from "heed/server/generation.js";
 import { patchesOf, seenBy } from "heed/server/picture.js";
 import { hasNeurons } from "heed/server/neurons.js";
@@ -53,11 +63,10 @@ export function ServerApp() {
     setSettings((before) => (before.model ? before : { ...DEFAULTS, ...first, ...changed(before) }));
   }, [models.value, chosen.model === "", attempt]);
   const model = usePromise(async () => (chosen.model ? modelOf(chosen.model) : null), [chosen.model, attempt]);
-  const current = model.value?.block === chosen.model ? model.value : null;
-  const settings = useMemo(
-    () => (chosen.kind ? chosen : { ...chosen, kind: current ? openingKind(current) : "weights" }),
-    [chosen, current],
-  );
+  const whole = model.value?.block === chosen.model ? model.value : null;
+  const kind = chosen.kind || (whole ? openingKind(whole) : "weights");
+  const settings = useMemo(() => ({ ...chosen, kind }), [chosen, kind]);
+  const current = useMemo(() => whole && towerOf(whole, kind), [whole, kind]);
   const answer = useAnswer(current, settings, request, attempt);
   const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
   useEffect(() => {
@@ -240,7 +249,8 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
   const used = own !== undefined ? own : name === settings.model ? request : null;
   const merged = secondOf(settings, first?.attention.heads ?? 1, used === request);
   const chosen = usePromise(async () => (isShown ? modelOf(name) : null), [isShown, name, attempt]);
-  const current = chosen.value?.block === name ? chosen.value : null;
+  const whole = chosen.value?.block === name ? chosen.value : null;
+  const current = useMemo(() => whole && towerOf(whole, merged.kind), [whole, merged.kind]);
   const isSame = used === request && isSameRun(merged, settings);
   const answer = useAnswer(isShown && !isSame ? current : null, merged, used, attempt);
   if (!isShown) return null;

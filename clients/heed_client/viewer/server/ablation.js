@@ -25,16 +25,17 @@ export async function runWhole(model, settings, input) {
   return { attention, output, tokens };
 }
 
-/** The vectors of `output`; null if it is too large to be fetched for this.
+/** The vectors of the model's answer; null if it is too large to be fetched for this.
  *  @param {Model} model @param {Settings} settings @param {Input} input @param {AbortSignal} [signal]
  *  @returns {Promise<Output | null>} */
 export async function outputOf(model, settings, input, signal) {
-  const shape = model.outputs.find(({ name }) => name === "output")?.shape;
+  const answer = model.answer ?? "output";
+  const shape = model.outputs.find(({ name }) => name === answer)?.shape;
   const sizes = sizesOf(model, input.tensors);
   if (!shape || !(shape.reduce((/** @type {number} */ all, dim) => all * evaluate(dim, sizes), 1) <= MAX_OUTPUT))
     return null;
   const tensors = { ...input.tensors, ...headMask(model, settings, input) };
-  const { output } = await infer(model.block, tensors, ["output"], settings.parameters, signal);
+  const { [answer]: output } = await infer(model.block, tensors, [answer], settings.parameters, signal);
   const values = /** @type {Float32Array} */ (rowOfBatch(output, settings.batch, 0));
   const width = output.shape[output.shape.length - 1];
   return { rows: Array.from({ length: values.length / width }, (_, i) => values.subarray(i * width, (i + 1) * width)) };

@@ -34,6 +34,7 @@ export class ServerError extends Error {
  * @property {Preprocessor | null} [preprocessor]
  * @property {{quantized: {bits: number, errors: Record<string, number>} | null} | null} [generate]  null: it does not
  * @property {Record<string, (string | number)[]> | null} [interventions]  shapes of the activations that can be changed
+ * @property {string} [answer]  the output that is its answer, if this is not `output`
  * @property {string[]} providers @property {Record<string, any>} example
  */
 /**

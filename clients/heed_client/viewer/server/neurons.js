@@ -19,6 +19,7 @@ const VECTORS = {
   weights: ["query", "key"],
   encoder_weights: ["encoder_query", "encoder_key"],
   cross_weights: ["cross_query", "cross_key"],
+  vision_weights: ["vision_query", "vision_key"],
 };
 
 /** Whether a model answers the queries and keys of this output. @param {Model} model @param {string} kind */

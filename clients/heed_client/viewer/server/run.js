@@ -29,7 +29,8 @@ import { wordsOf } from "heed/data/tokens.js";
 export const EXACT = 1 << 20; // weights up to which they are float32; more are uint8
 
 /** Outputs that are attention, in the order in which they are offered. */
-export const KINDS = ["weights", "cross_weights", "encoder_weights", "scores", "weights_by_norm"];
+export const KINDS = ["weights", "cross_weights", "encoder_weights", "vision_weights", "scores", "weights_by_norm"];
+const OF_IMAGES = ["pixel_values", "vision_head_mask"]; // inputs of the tower for images
 
 /** @param {Model} model @returns {string[]} */
 export const kindsOf = (model) => KINDS.filter((kind) => model.outputs.some(({ name }) => name === kind));
@@ -41,8 +42,23 @@ export const openingKind = (model) => {
   return model.tokenizer && kinds.includes("cross_weights") ? "cross_weights" : (kinds[0] ?? "weights");
 };
 
+/**
+ * The tower of a model that answers this output, as a model of texts or of images; another model as it is.
+ * @param {Model} model @param {string} kind @returns {Model}
+ */
+export function towerOf(model, kind) {
+  if (!model.outputs.some(({ name }) => name === "vision_weights")) return model;
+  const isOfImages = kind === "vision_weights";
+  const inputs = model.inputs.filter(({ name }) => OF_IMAGES.includes(name) === isOfImages);
+  const own = isOfImages
+    ? { tokenizer: null, answer: "image_embedding" }
+    : { preprocessor: null, answer: "text_embedding" };
+  return { ...model, inputs, ...own, interventions: null };
+}
+
 /** Whether heads of the model can be switched off. @param {Model} model */
-export const hasHeadMask = (model) => model.inputs.some(({ name }) => name === "head_mask");
+export const hasHeadMask = (model) =>
+  model.inputs.some(({ name }) => name === "head_mask" || name === "vision_head_mask");
 
 /** @type {Map<string, Promise<Model>>} */
 const described = new Map();
@@ -281,7 +297,7 @@ export async function run(model, settings, input, signal, begin = () => {}) {
 }
 
 /** @param {string} kind */
-const isWeights = (kind) => kind === "weights" || kind === "encoder_weights" || kind === "cross_weights";
+const isWeights = (kind) => kind === "weights" || /^(encoder|cross|vision)_weights$/.test(kind);
 
 /** What 1 stands for. The scale of uint8 comes behind its numbers: until then it is as if the largest weight was 1.
  *  @param {Record<string, Tensor>} answer */
@@ -318,6 +334,7 @@ function labels(kind, m, n, { source, target }, isSelf) {
 const HEAD_MASKS = {
   weights: ["decoder_head_mask", "head_mask"],
   cross_weights: ["cross_attn_head_mask", "memory_head_mask"],
+  vision_weights: ["vision_head_mask"],
 };
 
 /** @param {number} count */

@@ -59,10 +59,13 @@ export function Popup({ name, title, children }) {
 const KINDS = { weights: "weights", scores: "scores", weights_by_norm: "weights by norm" };
 /** Of a model with an encoder and a decoder. @type {Record<string, string>} */
 const STACKS = { weights: "decoder", cross_weights: "cross: decoder to encoder", encoder_weights: "encoder" };
+/** Of a model with a tower for texts and one for images. @type {Record<string, string>} */
+const TOWERS = { weights: "texts", vision_weights: "images" };
 
 /** Titles of the outputs of a model. @param {string[]} kinds @returns {Record<string, string>} */
 export const titlesOf = (kinds) => {
-  const known = kinds.includes("cross_weights") ? { ...KINDS, ...STACKS } : KINDS;
+  const towers = kinds.includes("vision_weights") ? TOWERS : {};
+  const known = { ...KINDS, ...(kinds.includes("cross_weights") ? STACKS : towers) };
   return Object.fromEntries(kinds.map((kind) => [kind, known[kind] ?? kind]));
 };
 
