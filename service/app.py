@@ -113,9 +113,10 @@ def create_app(
     traces = tracing.create_tracer() if tracing.is_wanted() else None
     if features is None:
         memories = MemoriesFeature(store or open_memories(settings), lambda: auth)
-        interventions = InterventionsFeature(settings.intra_op_threads, settings.max_text_bytes)
+        media = Pictures(), Sounds()
+        interventions = InterventionsFeature(settings.intra_op_threads, source_of(media), settings.max_text_bytes)
         generation = GenerationFeature(settings.intra_op_threads, interventions.source)
-        features = [memories, TextFeature(), Pictures(), Sounds(), interventions, generation]
+        features = [memories, TextFeature(), *media, interventions, generation]
     repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)
     core = Core(repository, settings, engine, source_of(features))
     clock = EventLoopClock()

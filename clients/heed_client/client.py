@@ -320,6 +320,8 @@ class Client:
         text_target: str | None = None,
         truncation: bool | None = None,
         add_special_tokens: bool = True,
+        images: Image | Sequence[Image] | None = None,
+        audio: Audio | None = None,
         **inputs: TensorLike,
     ) -> Sweep:
         """Run a model of transformers with one intervention at each place of a grid (activation patching, causal
@@ -330,7 +332,7 @@ class Client:
         indices of each. ``metric`` is a number of the answer at ``position``, by default that of the last token:
         {"logit_difference": [a, b]} or {"probability": a} of tokens or their ids, "kl", "total_variation", or
         "cosine_distance" of embeddings and hidden states. In place of a text the run may be ``input_ids=`` or the
-        model's other inputs.
+        model's other inputs, or files as of ``attend``; so may the run of another one ("from").
 
         Raises:
             HeedError: see ``heed_client.errors``.
@@ -340,6 +342,7 @@ class Client:
         grid = axes if isinstance(axes, Mapping) else dict.fromkeys(axes, "all")
         fields = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
         fields |= {"intervention": intervention, "over": grid, "metric": metric, "position": position}
+        fields |= native.nested({"images": images, "audio": audio})
         return self._execute(interpretation.sweep(self._calls, model, inputs, fields))
 
     def lens(
@@ -356,6 +359,7 @@ class Client:
         text_target: str | None = None,
         truncation: bool | None = None,
         add_special_tokens: bool = True,
+        audio: Audio | None = None,
         **inputs: TensorLike,
     ) -> Lens:
         """The ``lens_top_k`` (5) likeliest tokens of every layer and position: what a language model's own final norm
@@ -366,6 +370,7 @@ class Client:
             ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
         """
         fields = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
+        fields |= native.nested({"audio": audio})
         fields |= {
             "lens_top_k": lens_top_k,
             "layers": layers,

@@ -32,12 +32,9 @@ def encode_tensor(name: str, array: np.ndarray) -> Any:
 
 
 def nested(value: Any) -> Any:
-    """Lists and mappings with the arrays in them as JSON values; arrays of indices become lists."""
+    """Lists and mappings with the arrays and files in them as JSON values; arrays of indices become lists."""
     if isinstance(value, Mapping):
-        return {
-            name: np.asarray(item).tolist() if name in PLACES and hasattr(item, "__array__") else nested(item)
-            for name, item in value.items()
-        }
+        return {name: _of_field(name, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [nested(item) for item in value]
     if isinstance(value, np.generic):
@@ -45,6 +42,12 @@ def nested(value: Any) -> Any:
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
         return encode_tensor("interventions", np.asarray(value))
     return value
+
+
+def _of_field(name: str, value: Any) -> Any:
+    if name in FILES and value is not None:
+        return FILES[name](value)
+    return np.asarray(value).tolist() if name in PLACES and hasattr(value, "__array__") else nested(value)
 
 
 def images(value: Image | Sequence[Image]) -> Any:
@@ -63,6 +66,9 @@ def audio(value: Audio | Sequence[Audio]) -> Any:
         ValueError, TypeError: a sound is no file.
     """
     return _field("audio", value, _no_sound)
+
+
+FILES = {"images": images, "audio": audio}  # fields with files, of a request and of a run in it
 
 
 def _field(name: str, value: Any, encode: Callable[[Any], bytes]) -> Any:

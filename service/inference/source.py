@@ -77,6 +77,10 @@ class InputSource(Generic[Reference]):
         """
         return None
 
+    def within(self, reference: Reference, _field: str) -> Reference:
+        """``reference``, whose errors name a place within ``_field``."""
+        return reference
+
     @property
     def of_tensors(self) -> "InputSource[Any]":
         """The source without those that store inputs."""
@@ -106,6 +110,11 @@ class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
     def __init__(self, sources: Sequence[InputSource[Any]]) -> None:
         self._sources = sources
         self._fields: WeakKeyDictionary[Model, FieldDefinitions] = WeakKeyDictionary()
+
+    def within(
+        self, reference: Sequence[tuple[InputSource[Any], Any]], field: str
+    ) -> Sequence[tuple[InputSource[Any], Any]]:
+        return [(source, source.within(own, field)) for source, own in reference]
 
     @property
     def of_tensors(self) -> "Sources":

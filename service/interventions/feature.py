@@ -3,11 +3,13 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from service.feature import Core, Feature
+from service.inference.source import InputSource
 from service.interventions import openapi
 from service.interventions.intervenable import PARTS, Intervenable
 from service.interventions.lens.endpoint import LensEndpoint
@@ -23,13 +25,16 @@ from service.ort.onnx_metadata import metadata
 
 
 class InterventionsFeature(Feature):
-    """The field ``interventions`` of the native API's requests. A run may use ``threads`` threads."""
+    """The field ``interventions`` of the native API's requests.
+
+    A run may use ``threads`` threads; ``files`` makes its inputs of files.
+    """
 
     source: InterventionSource
 
-    def __init__(self, threads: int, max_text_bytes: int) -> None:
+    def __init__(self, threads: int, files: InputSource[Any], max_text_bytes: int) -> None:
         self._threads = threads
-        self.source = InterventionSource(max_text_bytes)
+        self.source = InterventionSource(files, max_text_bytes)
 
     def routes(self, core: Core) -> Sequence[Route]:
         pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
@@ -49,7 +54,7 @@ class InterventionsFeature(Feature):
             route
             for model, version in versions
             if version is not None and not version.sites.refused
-            for route in openapi.routes(model, version)
+            for route in openapi.routes(model, version, self.source.files.fields_for(model))
         ]
 
     def load(self, folder: Path, model: Model) -> None:

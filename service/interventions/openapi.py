@@ -6,6 +6,7 @@ from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
+from service.inference.source import FieldDefinitions
 from service.interventions.intervenable import Intervenable
 from service.interventions.lens.request import DEFAULT_TOP_K
 from service.interventions.request import MAX_COUNT
@@ -94,24 +95,28 @@ class LensAnswer(Tokens):
     )
 
 
-def routes(model: Model, version: Intervenable) -> list[APIRoute]:
-    """The documented routes of a model."""
-    found = [_route("sweep", model, SweepFields, SweepAnswer, "Change every place of a grid", "A number for each cell")]
+def routes(model: Model, version: Intervenable, files: FieldDefinitions) -> list[APIRoute]:
+    """The documented routes of a model, whose runs may have the fields ``files``."""
+    summary, answer = "Change every place of a grid", "A number for each cell"
+    found = [_route("sweep", model, files, SweepFields, SweepAnswer, summary, answer)]
     if version.sites.head is not None and model.signature.scores_tokens:
         summary = "See what each layer predicts"
-        found.append(_route("lens", model, LensFields, LensAnswer, summary, "The likeliest tokens at each place"))
+        answer = "The likeliest tokens at each place"
+        found.append(_route("lens", model, files, LensFields, LensAnswer, summary, answer))
     return found
 
 
 def _route(
-    name: str, model: Model, fields: type[BaseModel], answer: type[BaseModel], summary: str, described: str
-) -> APIRoute:
+    name: str, model: Model, files: FieldDefinitions, fields: type[BaseModel], answer: type[BaseModel], summary: str,
+    described: str,
+) -> APIRoute:  # fmt: skip
     def operation(body: Any) -> None: ...
 
     own: list[tuple[Any, Any]] = [
         (Any, Field(None, alias=name, description="in place of a text")) for name in model.inputs
     ]
-    choices = create_model(f"{name.title()}Choices", __base__=fields)
+    of_files: dict[str, Any] = {**files}
+    choices = create_model(f"{name.title()}Choices", __base__=fields, **of_files)
     body = model_class(f"{model.name}_{name}_request", choices, own)
     operation.__annotations__["body"] = Annotated[body, Body()]
     assert model.spec is not None, "models of transformers have one"

@@ -1,7 +1,7 @@
 """The field ``interventions`` of a request: a list of changes, applied in this order."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from service.codec.json_parser import JsonArray, JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
+from service.inference.source import InputSource
 from service.interventions.sites import DECODER_IDS, IDS, WEIGHTS, Sites, axes_of
 from service.model.model import Model
 from service.native.request import collect
@@ -43,6 +44,7 @@ class OtherRun:
     texts: TextFields | None
     tensors: Mapping[str, Numbers]
     positions: Indices | None
+    files: Any = None  # a reference to files, of which further inputs are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +91,32 @@ class Intervention:
         return sent | {f"{run.field}.{name}": array for run in self.runs for name, array in run.tensors.items()}
 
 
-def read_interventions(
-    element: Any, reader: JsonReader, model: Model, sites: Sites, max_text_bytes: int
-) -> list[Intervention]:
+def read_interventions(element: Any, reading: "InterventionReader") -> list[Intervention]:
     """The interventions in the JSON ``element``.
 
     Raises:
         Malformed: a field that is unknown, given twice, or missing.
         Invalid: one of another type or out of range, or a site that the model does not have.
-        TooLarge: a text of more than ``max_text_bytes``.
+        TooLarge: a text that is longer than the limit.
     """
     if not isinstance(element, JsonArray):
         raise Invalid(f"expected a list of objects, got {describe(element)}", FIELD)
     if not 0 < len(element) <= MAX_COUNT:
         raise Invalid(f"expected 1 to {MAX_COUNT} interventions, got {len(element)}", FIELD)
-    reader.brackets += 1
-    reading = InterventionReader(reader, model, sites, max_text_bytes)
-    return [reading.intervention(reader.part(item), f"{FIELD}[{index}]") for index, item in enumerate(element)]
+    reading.reader.brackets += 1
+    parts = map(reading.reader.part, element)
+    return [reading.intervention(part, f"{FIELD}[{index}]") for index, part in enumerate(parts)]
+
+
+def check_complete(names: Collection[str], model: Model) -> None:
+    """Check that inputs of these names are all that ``model`` requires.
+
+    Raises:
+        Malformed: one is missing.
+    """
+    for name, tensor in model.inputs.items():
+        if tensor.required and name not in names:
+            raise Malformed("missing (required)", TEXT_OF.get(name, name) if model.tokenizer else name)
 
 
 @contextmanager
@@ -124,11 +135,12 @@ def within(field: str) -> Iterator[str]:
 
 @dataclass
 class InterventionReader:
-    """Reads the interventions and the runs of one document."""
+    """Reads the interventions and the runs of one document; ``files`` reads the fields with files."""
 
     reader: JsonReader
     model: Model
     sites: Sites
+    files: InputSource[Any]
     max_text_bytes: int
     item_count: int = 0  # indices and ranges that were read so far
 
@@ -139,6 +151,7 @@ class InterventionReader:
         parts: Sequence[LongText | LongList],
         model: Model,
         sites: Sites,
+        files: InputSource[Any],
         max_text_bytes: int,
         others: Sequence[str],
     ) -> tuple["InterventionReader", dict[str, Any]]:
@@ -148,10 +161,14 @@ class InterventionReader:
         Raises:
             Malformed: not JSON, or a field that is unknown or given twice.
         """
-        json, reader = parse_object(content, parts), JsonReader(parts)
-        fields = collect(json, (*TEXTS, *model.inputs, *others))
-        given = {name: part for name in fields if (part := reader.part(fields[name])) is not None}
-        return cls(reader, model, sites, max_text_bytes), given
+        reading = cls(JsonReader(parts), model, sites, files, max_text_bytes)
+        fields = collect(parse_object(content, parts), (*reading.of_runs, *others))
+        return reading, {name: part for name in fields if (part := reading.reader.part(fields[name])) is not None}
+
+    @property
+    def of_runs(self) -> tuple[str, ...]:
+        """The fields of a run."""
+        return *TEXTS, *self.files.fields_for(self.model), *self.model.inputs
 
     def own_run(self, given: Mapping[str, Any]) -> OtherRun:
         """The run that the request is of, in its fields ``given``.
@@ -159,7 +176,7 @@ class InterventionReader:
         Raises:
             Malformed, Invalid, TooLarge: as ``read_interventions``.
         """
-        return self.run({name: value for name, value in given.items() if name in (*TEXTS, *self.model.inputs)}, "")
+        return self.run({name: value for name, value in given.items() if name in self.of_runs}, "")
 
     def intervention(self, item: Any, field: str) -> Intervention:
         """The intervention in the JSON ``item``, which errors name ``field``.
@@ -171,7 +188,7 @@ class InterventionReader:
             return self._intervention(item, field)
 
     def run(self, given: Mapping[str, Any], field: str, positions: Indices | None = None) -> OtherRun:
-        """The run in the fields ``given``: texts with their options, or the model's own inputs.
+        """The run in the fields ``given``: texts with their options, files, or the model's own inputs.
 
         Raises:
             Malformed, Invalid, TooLarge: as ``read_interventions``.
@@ -180,14 +197,17 @@ class InterventionReader:
         read = read_texts(self.reader, texts, self.model, self.max_text_bytes) if texts else None
         if read is not None and not read.is_single:
             raise Invalid("expected one text", "text")
-        specs = {key: self.model.inputs[key] for key in given if key not in TEXTS}
+        of_files = {key: value for key, value in given.items() if key in self.files.fields_for(self.model)}
+        files = self.files.read(of_files, self.model, self.reader) if of_files else None
+        specs = {key: self.model.inputs[key] for key in given if key not in TEXTS and key not in of_files}
         named = {key: replace(spec, name=f"{field}.{key}") if field else spec for key, spec in specs.items()}
         tensors = {key: self.reader.tensor(spec, given[key]) for key, spec in named.items()}
         made = {*tensors, *(f"{prefix}{IDS}" for prefix in (read.texts if read else ()))}
-        for name, tensor in self.model.inputs.items():
-            if tensor.required and name not in made:
-                raise Malformed("missing (required)", TEXT_OF.get(name, name) if self.model.tokenizer else name)
-        return OtherRun(field, read, tensors, positions)
+        if files is None:
+            check_complete(made, self.model)
+        elif field:
+            files = self.files.within(files, field)
+        return OtherRun(field, read, tensors, positions, files)
 
     def _intervention(self, item: Any, field: str) -> Intervention:
         fields = self._fields(item, KNOWN)
@@ -313,7 +333,7 @@ class InterventionReader:
     def _other_run(self, name: str, value: Any, field: str, others: Sequence[str] = ()) -> OtherRun:
         """Another run: texts, or the model's own inputs, and the positions of its activation."""
         with within(f"{field}.{name}") as inner:
-            fields = self._fields(value, (*TEXTS, *self.model.inputs, "positions", *others))
+            fields = self._fields(value, (*self.of_runs, "positions", *others))
             given = {key: value for key, value in fields.items() if key not in ("positions", *others)}
             positions = self.indices("positions", fields["positions"]) if "positions" in fields else None
             return self.run(given, inner, positions)

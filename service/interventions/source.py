@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from service.base.cost import CostModel, UnknownCost
-from service.base.errors import Invalid
+from service.base.errors import Invalid, Malformed
 from service.codec.json_reader import JsonReader
 from service.codec.long_tensor import read_all
 from service.http.direct import RequestContext
@@ -16,9 +16,17 @@ from service.inference.source import NO_FIELDS, FieldDefinitions, InputSource, S
 from service.inference.stages import Stage, Stages
 from service.interventions.intervenable import Intervenable
 from service.interventions.intervened import Intervened
-from service.interventions.request import FIELD, Intervention, OtherRun, read_interventions, within
+from service.interventions.request import (
+    FIELD,
+    Intervention,
+    InterventionReader,
+    OtherRun,
+    check_complete,
+    read_interventions,
+    within,
+)
 from service.interventions.schemas import FIELDS
-from service.interventions.sites import has_batch
+from service.interventions.sites import IDS, Sites, has_batch
 from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.model import Model
 from service.tokens.request import check_size, tensors_of, tokenize, tokens_json
@@ -26,11 +34,15 @@ from service.tokens.tokenizer import TokenizedTexts
 
 
 class InterventionSource(InputSource[Sequence[Intervention]]):
-    """Reads interventions, and makes inputs of them. ``max_text_bytes`` is that of the settings."""
+    """Reads interventions, and makes inputs of them.
+
+    ``files`` makes inputs of the files in their runs. ``max_text_bytes`` is that of the settings.
+    """
 
     fields = FIELDS
 
-    def __init__(self, max_text_bytes: int) -> None:
+    def __init__(self, files: InputSource[Any], max_text_bytes: int) -> None:
+        self.files = files
         self.versions: WeakKeyDictionary[Model, Intervenable] = WeakKeyDictionary()
         self._max_text_bytes = max_text_bytes
         self._reading, self._tokenizing, self._opening = CostModel(), CostModel(), UnknownCost()
@@ -44,7 +56,7 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             return None
         if reader is None:
             raise Invalid("not accepted in V2: POST /v1/attention or /v1/text takes interventions", FIELD)
-        return read_interventions(element, reader, model, self.version(model).sites, self._max_text_bytes)
+        return read_interventions(element, self._reading_of(reader, model, self.version(model).sites))
 
     def read_for_steps(self, element: Any, model: Model, reader: JsonReader) -> Sequence[Intervention]:
         """The interventions in the JSON ``element`` of a request to generate.
@@ -57,7 +69,10 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in sites.generation.left_out.items())
             reason = reasons or "it was exported without the graphs for it; export it again"
             raise Invalid(f"model '{model.name}' takes no interventions in generation: {reason}", FIELD)
-        return read_interventions(element, reader, model, sites, self._max_text_bytes)
+        return read_interventions(element, self._reading_of(reader, model, sites))
+
+    def _reading_of(self, reader: JsonReader, model: Model, sites: Sites) -> InterventionReader:
+        return InterventionReader(reader, model, sites, self.files, self._max_text_bytes)
 
     def open(self, reference: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[SourceInputs]:
         yield from self.open_graphs(self.versions[model], (WHOLE, OUTPUT))
@@ -99,6 +114,10 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
         for run in runs:
             context.reservation.add(run.texts.memory(model) if run.texts else 0)
         inputs = yield Stage(self._tokenizing, size, partial(_inputs_of, runs, numbers, model))
+        for run in runs:
+            if run.files is not None:
+                made = yield from self.files.tensors(run.files, model, context)
+                inputs[run] = _with_files(run, inputs[run], made, model)
         version = self.versions[model]
         return Values(interventions, inputs, numbers, model, version.sites, version.graphs)
 
@@ -111,6 +130,8 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             Invalid: they do not fit to the model.
         """
         tensors = yield Stage(self._reading, len(run.tensors), read_all(run.tensors, context.reservation))
+        if run.files is not None:
+            tensors = _with_files(run, tensors, (yield from self.files.tensors(run.files, model, context)), model)
         if run.texts is None:
             return in_one_row(tensors, model), []
         context.reservation.add(run.texts.memory(model))
@@ -132,6 +153,22 @@ def _inputs_of(
                 own |= tensors_of(tokenize(run.texts, model), True, model)
             inputs[run] = in_one_row(own, model)
     return inputs
+
+
+def _with_files(
+    run: OtherRun, given: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray], model: Model
+) -> dict[str, np.ndarray]:
+    """The inputs ``given`` in a run, and those ``made`` of its files, with a batch of one row.
+
+    Raises:
+        Malformed: an input is given twice, or missing.
+    """
+    with within(run.field):
+        for name in made.keys() & given.keys():
+            raise Malformed("given, and computed from another field, too; send one of them", name)
+        of_texts = [f"{prefix}{IDS}" for prefix in (run.texts.texts if run.texts else ())]
+        check_complete({*given, *made, *of_texts}, model)
+        return in_one_row({**given, **made}, model)
 
 
 def in_one_row(given: Mapping[str, np.ndarray], model: Model) -> dict[str, np.ndarray]:

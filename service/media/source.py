@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar
@@ -127,6 +127,9 @@ class FileSource(InputSource[Files], Generic[F, P]):
 
     def fields_for(self, model: Model) -> FieldDefinitions:
         return self.fields if model in self.processors else NO_FIELDS
+
+    def within(self, reference: Files, field: str) -> Files:
+        return replace(reference, name=f"{field}.{reference.name}")
 
     def read(self, given: Mapping[str, Any], model: Model, reader: JsonReader | None) -> Files | None:
         name, element = self.name, given.get(self.name)

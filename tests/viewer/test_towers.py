@@ -25,7 +25,7 @@ def test_it_opens_on_its_text_and_looks_at_its_picture(open_page, server):
     expect(page.locator("#view canvas").first).to_be_visible()
     assert "Picture" not in tabs.all_inner_texts()
     assert "Patch" not in tabs.all_inner_texts()
-    page.get_by_label("look at", exact=True).select_option("images")
+    page.get_by_role("combobox", name="look at").select_option("images")
     expect(page.get_by_role("tab", name="Picture")).to_have_attribute("aria-selected", "true")
     Image.fromarray(VALUES).save(file := io.BytesIO(), "PNG")
     drag(page, ["drop"], "noise.png", file.getvalue(), "image/png")
@@ -34,7 +34,7 @@ def test_it_opens_on_its_text_and_looks_at_its_picture(open_page, server):
         weights = heed.attend("mine", images=file.getvalue(), outputs=["vision_weights"]).vision_weights
     expect(page.locator(".selection")).to_contain_text(f"{np.asarray(weights)[0, 0, 0, 0].max():.4f}")
     assert "kind=vision_weights" in fragment(page)
-    page.get_by_label("look at", exact=True).select_option("texts")
+    page.get_by_role("combobox", name="look at").select_option("texts")
     expect(page.get_by_role("tab", name="Model")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("textbox", name="text", exact=True)).to_have_value("the cat sat")
 

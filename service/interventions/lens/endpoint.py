@@ -54,7 +54,8 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
     def decode(self, model: Model, content: bytes, _path: str, context: RequestContext) -> Stages[LensRequest]:
         version, pipeline = self._source.version(model), self.pipeline
         rest, parts = yield from pipeline.cut(content)
-        reading = partial(read_lens, rest, parts, model, version.sites, pipeline.settings.max_text_bytes)
+        most = pipeline.settings.max_text_bytes
+        reading = partial(read_lens, rest, parts, model, version.sites, self._source.files, most)
         fields: LensFields = yield Stage(pipeline.reading, len(content), reading)
         values = yield from self._source.values(fields.interventions, model, context)
         inputs, tokens = yield from self._source.own_inputs(fields.own, model, context)

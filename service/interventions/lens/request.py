@@ -7,6 +7,7 @@ from typing import Any
 from service.base.errors import Invalid
 from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
+from service.inference.source import InputSource
 from service.interventions import request
 from service.interventions.request import Intervention, InterventionReader, OtherRun, read_interventions
 from service.interventions.sites import Sites
@@ -42,7 +43,12 @@ def read_top_k(value: Any, model: Model) -> int:
 
 
 def read_lens(
-    content: bytes, parts: Sequence[LongText | LongList], model: Model, sites: Sites, max_text_bytes: int
+    content: bytes,
+    parts: Sequence[LongText | LongList],
+    model: Model,
+    sites: Sites,
+    files: InputSource[Any],
+    max_text_bytes: int,
 ) -> LensFields:
     """The fields of the JSON ``content``, of which ``parts`` were cut out.
 
@@ -52,11 +58,11 @@ def read_lens(
         TooLarge: a text of more than ``max_text_bytes``.
     """
     others = (TOP_K, *SELECTING, request.FIELD)
-    reading, given = InterventionReader.opened(content, parts, model, sites, max_text_bytes, others)
+    reading, given = InterventionReader.opened(content, parts, model, sites, files, max_text_bytes, others)
     count = read_top_k(given.get(TOP_K, DEFAULT_TOP_K), model)
     interventions: Sequence[Intervention] = ()
     if request.FIELD in given:
-        interventions = read_interventions(given[request.FIELD], reading.reader, model, sites, max_text_bytes)
+        interventions = read_interventions(given[request.FIELD], reading)
     own = reading.own_run(given)
     selected = {name: reading.indices(name, given[name]) for name in SELECTING if name in given}
     reading.reader.finish(content, strict=False)  # a text may have brackets

@@ -47,7 +47,8 @@ class SweepEndpoint(ManyRunsEndpoint[SweepRequest]):
     def decode(self, model: Model, content: bytes, _path: str, context: RequestContext) -> Stages[SweepRequest]:
         version, pipeline = self._source.version(model), self.pipeline
         rest, parts = yield from pipeline.cut(content)
-        reading = partial(read_sweep, rest, parts, model, version.sites, pipeline.settings.max_text_bytes)
+        most = pipeline.settings.max_text_bytes
+        reading = partial(read_sweep, rest, parts, model, version.sites, self._source.files, most)
         fields: SweepFields = yield Stage(pipeline.reading, len(content), reading)
         values = yield from self._source.values([fields.intervention], model, context)
         inputs, tokens = yield from self._source.own_inputs(fields.own, model, context)

@@ -9,6 +9,7 @@ from service.base.errors import Invalid, Malformed
 from service.codec.json_parser import JsonObject
 from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
+from service.inference.source import InputSource
 from service.interventions.request import ONE, Intervention, InterventionReader, OtherRun, within
 from service.interventions.sites import Sites
 from service.interventions.sweep import metrics
@@ -34,7 +35,12 @@ class SweepFields:
 
 
 def read_sweep(
-    content: bytes, parts: Sequence[LongText | LongList], model: Model, sites: Sites, max_text_bytes: int
+    content: bytes,
+    parts: Sequence[LongText | LongList],
+    model: Model,
+    sites: Sites,
+    files: InputSource[Any],
+    max_text_bytes: int,
 ) -> SweepFields:
     """The fields of the JSON ``content``, of which ``parts`` were cut out.
 
@@ -44,7 +50,7 @@ def read_sweep(
         TooLarge: a text of more than ``max_text_bytes``.
     """
     others = (ONE, OVER, metrics.FIELD, POSITION, STREAM)
-    reading, given = InterventionReader.opened(content, parts, model, sites, max_text_bytes, others)
+    reading, given = InterventionReader.opened(content, parts, model, sites, files, max_text_bytes, others)
     if ONE not in given:
         raise Malformed("missing (required)", ONE)
     intervention = reading.intervention(given[ONE], ONE)

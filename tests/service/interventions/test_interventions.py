@@ -15,6 +15,7 @@ import pytest
 
 from service.base.errors import Invalid, Malformed
 from service.codec.json_reader import JsonReader
+from service.inference.source import InputSource
 from service.interventions.changes import Change
 from service.interventions.request import Intervention, InterventionReader
 from service.interventions.sites import Sites
@@ -338,7 +339,7 @@ def test_a_run_of_two_stacks_needs_both_texts(generating):
     model.tokenizer = load_tokenizer(folder)
     ids = "decoder_input_ids"
     model.inputs = {**model.inputs, ids: TensorSpec(ids, np.dtype(np.int64), ("batch", "m"))}
-    reading = InterventionReader(JsonReader(), model, Sites(), 1000)
+    reading = InterventionReader(JsonReader(), model, Sites(), InputSource(), 1000)
     with pytest.raises(Malformed, match="missing") as error:
         reading.run({"text": "the cat"}, "")
     assert error.value.field == "text_target"

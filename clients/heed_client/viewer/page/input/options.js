@@ -17,7 +17,7 @@ const SLIDERS = [
 /** @param {import("heed/page/input/panel.js").PartProps} props */
 export function Options({ id, model, settings, set, answer, errors, isSecond = false }) {
   const kinds = kindsOf(model);
-  const first = model.inputs.find(({ required, shape }) => required && shape[0] === "batch");
+  const first = model.inputs.find(({ required, shape }) => required && ["batch", "images"].includes(String(shape[0])));
   const rows = (first && answer?.input.tensors[first.name]?.shape[0]) ?? 1;
   const change = (/** @type {string} */ name, /** @type {unknown} */ value) => {
     const { [name]: _, ...others } = settings.parameters;
