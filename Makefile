@@ -6,9 +6,11 @@ PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
-# Tests wait for servers a third of their time, so one process more than there are CPUs keeps these busy.
-PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))')
-PARALLEL := --numprocesses $(PROCESSES) --dist worksteal
+# Quick tests wait for servers a third of their time, the others for browsers, installations and each other's exports:
+# so many processes more than there are CPUs keep these busy.
+MORE := 1
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + $(MORE), 8))')
+PARALLEL = --numprocesses $(PROCESSES) --dist worksteal
 # Bytecode is written when a module is first imported: most of what is installed never is. The variable would forbid it.
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
@@ -32,8 +34,10 @@ test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export wh
 test-all: $(VENV)/.all node_modules/.package-lock.json exports  ## run the tests that `make test` leaves out: some twenty minutes
 	$(BIN)/pytest -m "extended and not family" --ignore tests/deploy/ray $(PARALLEL)
 
+test-all: MORE := 3
+
 test-families: $(VENV)/.dev  ## export every family of transformers and compare its answers; FAMILIES="bert or t5" chooses some
-	$(BIN)/pytest -m "" $(PARALLEL) $(addprefix tests/export/hf/test_,families.py files.py sounds.py) -k "$(or $(FAMILIES),test)"
+	$(BIN)/pytest -m "" $(PARALLEL) $(addprefix tests/export/hf/test_,families.py files.py sounds.py towers.py detection.py) -k "$(or $(FAMILIES),test)"
 
 test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
 	$(BIN)/pytest -m extended tests/deploy/ray
