@@ -189,7 +189,7 @@ def _base64(element: Any, field: str) -> LongText:
         content = element.content
     else:
         content = memoryview("".join(element.splitlines()).encode("utf-8", "replace"))
-    start = bytes(content[:LONGEST_TYPE])
+    start = bytes(content[:LONGEST_TYPE]).lower()  # the type and the encoding of a data URL may have capitals
     if ADDRESS in start[: LONGEST_SCHEME + len(ADDRESS)]:
         raise Invalid("expected a file as base64; URLs are not loaded", field)
     if start.startswith(DATA_URL):

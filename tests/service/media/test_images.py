@@ -77,8 +77,9 @@ def test_a_list_of_pictures_is_a_batch(client):
         np.testing.assert_array_equal(seen(client.post(PATH, json={"images": sent})), expected(*files))
 
 
-def test_a_data_url(client):
-    text = f"data:image/png;base64,{text_of(PNG)}"
+@pytest.mark.parametrize("start", ["data:image/png;base64,", "DATA:IMAGE/PNG;BASE64,"])
+def test_a_data_url(client, start):
+    text = f"{start}{text_of(PNG)}"
     for body in (json.dumps({"images": text}), json.dumps({"images": [text]}).replace("/", "\\/")):
         response = client.post(PATH, content=body, headers={"Content-Type": "application/json"})
         np.testing.assert_array_equal(seen(response).reshape(3, SIDE, SIDE), expected(PNG)[0])
