@@ -58,7 +58,7 @@ class BlockSpec(BaseModel, frozen=True):
     depth: int | str  # multiply-adds for each pair of query and key
     learned: int  # multiply-adds for each row: the numbers in the learned matrices
     rows: tuple[int | str, ...] = ()  # dimensions whose product is the number of rows; () = the output's but its last
-    image_rows: tuple[int | str, ...] = ()  # the same of the images beside texts; () = it takes one of both
+    image_rows: tuple[int | str, ...] = ()  # the same of the images of a model of texts and images; () = none
     example: dict[str, Any]
     tolerance: dict[str, float]  # largest absolute error against float64 allowed at export
     opset: int
