@@ -8,7 +8,7 @@ import numpy as np
 from service.base.errors import Invalid
 from service.engine.task import Execute
 from service.interventions.changes import Change
-from service.interventions.request import FIELD
+from service.interventions.request import FIELD, OF_SITES
 from service.interventions.sites import KINDS
 from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
 from service.model.estimate import RunEstimate
@@ -49,6 +49,8 @@ class Intervened:
             Invalid: an index out of range, a token that is not there, or a tensor of another shape.
         """
         self._own, values = own, self._values
+        for name in values.model.signature.missing(own, OF_SITES):
+            raise Invalid(f"missing (required for {FIELD})", name)
         sizes = values.model.bind(own)
         self._changes = {}
         for one in values.interventions:

@@ -32,6 +32,7 @@ FLAGS = {"norm_match": "add", "renormalize": "scale"}  # and the action that eac
 KNOWN = ("at", *SELECTING, *ACTIONS, *FLAGS)
 MEAN = "mean"
 TEXT_OF = {IDS: "text", DECODER_IDS: "text_target"}  # fields of which a tokenizer makes these inputs
+OF_SITES = (WEIGHTS,)  # outputs that need the inputs that all sites need: of two towers those of the texts
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 Numbers = np.ndarray | LongTensor
 
@@ -45,6 +46,7 @@ class OtherRun:
     tensors: Mapping[str, Numbers]
     positions: Indices | None
     files: Any = None  # a reference to files, of which further inputs are made
+    outputs: tuple[str, ...] = OF_SITES  # that it needs the inputs of
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +110,14 @@ def read_interventions(element: Any, reading: "InterventionReader") -> list[Inte
     return [reading.intervention(part, f"{FIELD}[{index}]") for index, part in enumerate(parts)]
 
 
-def check_complete(names: Collection[str], model: Model) -> None:
-    """Check that inputs of these names are all that ``model`` requires.
+def check_complete(names: Collection[str], model: Model, outputs: Sequence[str]) -> None:
+    """Check that inputs of these names are all that ``outputs`` of ``model`` need.
 
     Raises:
         Malformed: one is missing.
     """
-    for name, tensor in model.inputs.items():
-        if tensor.required and name not in names:
-            raise Malformed("missing (required)", TEXT_OF.get(name, name) if model.tokenizer else name)
+    for name in model.signature.missing(names, outputs):
+        raise Malformed("missing (required)", TEXT_OF.get(name, name) if model.tokenizer else name)
 
 
 @contextmanager
@@ -170,13 +171,14 @@ class InterventionReader:
         """The fields of a run."""
         return *TEXTS, *self.files.fields_for(self.model), *self.model.inputs
 
-    def own_run(self, given: Mapping[str, Any]) -> OtherRun:
-        """The run that the request is of, in its fields ``given``.
+    def own_run(self, given: Mapping[str, Any], output: str) -> OtherRun:
+        """The run that the request is of, in its fields ``given``, for ``output``.
 
         Raises:
             Malformed, Invalid, TooLarge: as ``read_interventions``.
         """
-        return self.run({name: value for name, value in given.items() if name in self.of_runs}, "")
+        own = {name: value for name, value in given.items() if name in self.of_runs}
+        return self.run(own, "", outputs=(*OF_SITES, output))
 
     def intervention(self, item: Any, field: str) -> Intervention:
         """The intervention in the JSON ``item``, which errors name ``field``.
@@ -187,7 +189,13 @@ class InterventionReader:
         with within(field):
             return self._intervention(item, field)
 
-    def run(self, given: Mapping[str, Any], field: str, positions: Indices | None = None) -> OtherRun:
+    def run(
+        self,
+        given: Mapping[str, Any],
+        field: str,
+        positions: Indices | None = None,
+        outputs: tuple[str, ...] = OF_SITES,
+    ) -> OtherRun:
         """The run in the fields ``given``: texts with their options, files, or the model's own inputs.
 
         Raises:
@@ -204,10 +212,10 @@ class InterventionReader:
         tensors = {key: self.reader.tensor(spec, given[key]) for key, spec in named.items()}
         made = {*tensors, *(f"{prefix}{IDS}" for prefix in (read.texts if read else ()))}
         if files is None:
-            check_complete(made, self.model)
+            check_complete(made, self.model, outputs)
         elif field:
             files = self.files.within(files, field)
-        return OtherRun(field, read, tensors, positions, files)
+        return OtherRun(field, read, tensors, positions, files, outputs)
 
     def _intervention(self, item: Any, field: str) -> Intervention:
         fields = self._fields(item, KNOWN)

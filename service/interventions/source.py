@@ -167,7 +167,7 @@ def _with_files(
         for name in made.keys() & given.keys():
             raise Malformed("given, and computed from another field, too; send one of them", name)
         of_texts = [f"{prefix}{IDS}" for prefix in (run.texts.texts if run.texts else ())]
-        check_complete({*given, *made, *of_texts}, model)
+        check_complete({*given, *made, *of_texts}, model, run.outputs)
         return in_one_row({**given, **made}, model)
 
 

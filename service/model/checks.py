@@ -68,15 +68,16 @@ def bind(signature: Signature, inputs: Arrays, may_be_empty: bool = False) -> Si
 def omitted(signature: Signature, inputs: Arrays) -> Arrays:
     """Zeros for each required input that is not among ``inputs``, as none of the requested outputs needs it.
 
-    A run of any graph needs all required inputs.
+    A run of any graph needs all required inputs. ``inputs`` may have others that only this graph has.
     """
     names = signature.omissible.keys() - inputs.keys()
     if not names:
         return {}
     sizes = {
         symbol(dim): size
-        for name, array in inputs.items()
-        for dim, size in zip(signature.inputs[name].shape, array.shape, strict=True)
+        for name, tensor in signature.inputs.items()
+        if name in inputs
+        for dim, size in zip(tensor.shape, inputs[name].shape, strict=True)
         if not (broadcasts(dim) and size == 1)
     }
     tensors = [signature.inputs[name] for name in names]

@@ -9,6 +9,7 @@ from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
 from service.inference.source import InputSource
 from service.interventions import request
+from service.interventions.intervenable import ANSWER
 from service.interventions.request import Intervention, InterventionReader, OtherRun, read_interventions
 from service.interventions.sites import Sites
 from service.model.model import Model
@@ -63,7 +64,7 @@ def read_lens(
     interventions: Sequence[Intervention] = ()
     if request.FIELD in given:
         interventions = read_interventions(given[request.FIELD], reading)
-    own = reading.own_run(given)
+    own = reading.own_run(given, ANSWER)
     selected = {name: reading.indices(name, given[name]) for name in SELECTING if name in given}
     reading.reader.finish(content, strict=False)  # a text may have brackets
     return LensFields(own, interventions, count, selected)

@@ -61,8 +61,8 @@ def read_sweep(
     position = given.get(POSITION)
     if position is not None and type(position) is not int:
         raise Invalid(f"expected a whole number, got {describe(position)}", POSITION)
-    own = reading.own_run(given)
     metric = read_metric(given.get(metrics.FIELD), reading.reader, model)
+    own = reading.own_run(given, metric.of)
     reading.reader.finish(content, strict=False)  # a text may have brackets
     indices = {name: one for name, one in selected.items() if one is not None}
     intervention = replace(intervention, selected={**intervention.selected, **indices})

@@ -55,12 +55,11 @@ def test_another_run_with_a_picture(client):
 @pytest.mark.parametrize(
     ("given", "status", "field", "detail"),
     [
-        ({}, 400, "pixel_values", "missing (required)"),
         ({"images": 5}, 422, "images", "expected a file as base64, or a list of them, got 5"),
         ({"images": "AAAA"}, 415, "images", "expected a file of PNG, JPEG or WebP"),
         ({"images": [text_of(PICTURE)] * 2, "pixel_values": [[[[0.0]]]]}, 400, "pixel_values", "given, and computed"),
     ],
-    ids=["none", "a number", "another format", "twice"],
+    ids=["a number", "another format", "twice"],
 )
 @pytest.mark.parametrize("place", ["interventions[0].from", ""], ids=["another run", "a sweep"])
 def test_a_wrong_file_is_named_with_its_place(client, given, status, field, detail, place):

@@ -338,7 +338,7 @@ def test_a_run_of_two_stacks_needs_both_texts(generating):
     model = opened(folder)
     model.tokenizer = load_tokenizer(folder)
     ids = "decoder_input_ids"
-    model.inputs = {**model.inputs, ids: TensorSpec(ids, np.dtype(np.int64), ("batch", "m"))}
+    model.inputs[ids] = TensorSpec(ids, np.dtype(np.int64), ("batch", "m"))
     reading = InterventionReader(JsonReader(), model, Sites(), InputSource(), 1000)
     with pytest.raises(Malformed, match="missing") as error:
         reading.run({"text": "the cat"}, "")
