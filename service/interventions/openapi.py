@@ -41,7 +41,7 @@ class SweepFields(Run):
     metric: str | dict[str, int | str | list[int | str]] | None = Field(
         None,
         description=f'{", ".join(KINDS)}; an object where it has tokens, {{"probability": " Paris"}}; null: kl, or '
-        "cosine_distance of embeddings and hidden states",
+        "cosine_distance of hidden states and of texts beside images",
     )
     position: int | None = Field(None, description="of the output; null: the last token of a language model, else 0")
     stream: bool | None = Field(

@@ -16,7 +16,8 @@ from service.model.model import Model
 from service.tokens.tokenizer import Tokenizer
 
 FIELD = "metric"
-EMBEDDING = "embedding"
+TEXT_EMBEDDING = "text_embedding"  # of a model that compares texts with images
+EMBEDDINGS = ("embedding", TEXT_EMBEDDING)
 MAX_TOKEN_CHARS = 1000  # of a text that is one token: a longer one need not be tokenized to be refused
 Scores = np.ndarray
 
@@ -81,6 +82,16 @@ class Metric:
     of: str
     tokens: tuple[int, ...] = ()
 
+    def check(self, size: int) -> None:
+        """Check the tokens for an output of ``size`` numbers.
+
+        Raises:
+            Invalid: one is out of range.
+        """
+        for token in self.tokens:
+            if not 0 <= token < size:
+                raise Invalid(f"expected indices from 0 to {size - 1}, got {token}", FIELD)
+
     def __call__(self, changed: np.ndarray, unchanged: np.ndarray) -> np.ndarray:
         """A number for each row of ``changed`` [rows, width], beside ``unchanged`` [width], in float64."""
         return KINDS[self.name].compute(changed, unchanged, self.tokens)
@@ -94,8 +105,8 @@ def read_metric(element: Any, reader: JsonReader, model: Model) -> Metric:
         Invalid: a token that the model does not have, or a metric that it cannot have.
     """
     element = reader.part(element)
-    has_scores = _has_scores(model)
-    name, given = ("kl" if has_scores else "cosine_distance") if element is None else element, None
+    has_scores, has_towers = _has_scores(model), TEXT_EMBEDDING in model.outputs
+    name, given = ("kl" if has_scores and not has_towers else "cosine_distance") if element is None else element, None
     if isinstance(element, JsonObject):
         if len(element) != 1:
             raise Malformed(f"expected an object with one field, got {len(element)}", FIELD)
@@ -111,7 +122,8 @@ def read_metric(element: Any, reader: JsonReader, model: Model) -> Metric:
             FIELD,
         )
     tokens = _tokens(name, given, kind.tokens, reader, model)
-    return Metric(name, EMBEDDING if not kind.is_of_scores and EMBEDDING in model.outputs else ANSWER, tokens)
+    embedding = next((output for output in EMBEDDINGS if output in model.outputs), ANSWER)
+    return Metric(name, ANSWER if kind.is_of_scores else embedding, tokens)
 
 
 def _tokens(name: str, given: Any, count: int, reader: JsonReader, model: Model) -> tuple[int, ...]:
@@ -129,10 +141,7 @@ def _tokens(name: str, given: Any, count: int, reader: JsonReader, model: Model)
 
 
 def _token(item: Any, model: Model) -> int:
-    size = model.outputs[ANSWER].shape[-1]
     if type(item) is int:
-        if not 0 <= item < int(size):
-            raise Invalid(f"expected indices from 0 to {int(size) - 1}, got {item}", FIELD)
         return item
     if not isinstance(item, str):
         raise Invalid(f"expected a token, or its id, got {describe(item)}", FIELD)

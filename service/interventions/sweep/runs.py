@@ -25,6 +25,7 @@ from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
 from service.selection.indices import Indices
 from service.tensors.cast import is_finite
+from service.tensors.dims import dim_size
 from service.tokens.next_tokens import last_places
 
 MAX_CELLS = 1 << 16
@@ -49,9 +50,14 @@ class Sweep:
         metric: Metric,
         position: int | None,
     ) -> None:
-        self._version, self._values, self.inputs, self.metric, self.position = version, values, inputs, metric, position
+        self._version, self.inputs, self.metric, self.position = version, inputs, metric, position
         self.model: Model = values.model
+        # A run without images has those of the sweep, so that it has the metric's output.
+        omissible = {name: array for name, array in inputs.items() if name in self.model.signature.omissible}
+        others = {run: {**omissible, **its} for run, its in values.inputs.items()}
+        self._values = values = replace(values, inputs=others)
         self.sizes = self.model.bind(inputs)
+        metric.check(dim_size(self.model.outputs[metric.of].shape[-1], self.sizes))
         (intervention,) = values.interventions
         try:
             place = values.place(intervention, inputs, self.sizes)
@@ -121,7 +127,9 @@ class Sweep:
         source = self.grid.place.intervention.source
         if source is not None:
             theirs = runs.found[source][self.metric.of]
-            if self.position is None or theirs.ndim == 2 or -theirs.shape[1] <= self.position < theirs.shape[1]:
+            has_images = theirs.shape[-1] == scores.shape[-1]  # as many as the sweep
+            length = theirs.shape[1] if theirs.ndim > 2 else 0
+            if has_images and (self.position is None or not length or -length <= self.position < length):
                 scores_there = self._at_position(theirs, self._values.inputs[source])
                 self.source = float(self.metric(scores_there, scores[0])[0])
 

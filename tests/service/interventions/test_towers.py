@@ -41,6 +41,10 @@ def post(client):
     return answer
 
 
+def cosine_distance(first, second):
+    return 1 - np.dot(first, second) / np.linalg.norm(first) / np.linalg.norm(second)
+
+
 def test_a_text_without_images(folder, post):
     """As in transformers in float64, with a hook that removes one position."""
     model = transformers.CLIPModel.from_pretrained(folder / "model", attn_implementation="eager").eval().double()
@@ -66,6 +70,42 @@ def test_another_run_needs_a_text_alone(post):
     assert np.abs(np.subtract(vectors[0], post("text", OF_TEXT)["text_embedding"])).max() > 1e-3
 
 
+def test_a_sweep_measures_the_embedding_of_the_text(post):
+    over = {"layers": "all", "positions": [1, -1]}
+    swept = post("sweep", {"text": TEXT, "intervention": PATCHED, "over": over})
+    unchanged = post("text", OF_TEXT)["text_embedding"]
+    assert swept["metric"] == "cosine_distance"
+    for (layer, place), value in np.ndenumerate(swept["values"]):
+        change = {**PATCHED, "layers": layer, "positions": swept["positions"][place]}
+        change["from"] = {"text": OTHER, "positions": change["positions"]}
+        changed = post("text", {**OF_TEXT, "interventions": [change]})["text_embedding"]
+        assert value == pytest.approx(cosine_distance(changed, unchanged), abs=1e-6)
+    other = post("text", {**OF_TEXT, "text": OTHER})["text_embedding"]
+    assert swept["source"] == pytest.approx(cosine_distance(other, unchanged), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("metric", "images", "of_source", "has_source"),
+    [
+        ({"logit_difference": [2, 0]}, PICTURES, {}, True),
+        ({"logit_difference": [2, 0]}, PICTURES, {"images": PICTURES[:2]}, False),
+        ("kl", PICTURES, {"images": PICTURES[:1]}, False),
+        ("kl", PICTURES[:2], {"images": PICTURES}, False),
+    ],
+    ids=["those of the sweep", "another number", "one", "more"],
+)
+def test_scores_are_those_of_images(post, metric, images, of_source, has_source):
+    """The other run has the images of the sweep, unless it has its own."""
+    change = {"at": "hidden", "from": {"text": OTHER, **of_source}}
+    body = {"text": TEXT, "images": images, "intervention": change, "over": {"layers": "all"}, "metric": metric}
+    swept = post("sweep", body)
+    assert np.isfinite(swept["values"]).all()
+    assert (swept["source"] is not None) == has_source
+    if has_source:
+        logits = post("text", {"text": OTHER, "images": images, "outputs": ["output"]})["output"]
+        assert swept["source"] == pytest.approx(logits[2] - logits[0], abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("api", "body", "status", "detail"),
     [
@@ -81,8 +121,14 @@ def test_another_run_needs_a_text_alone(post):
             400,
             "pixel_values: missing (required)",
         ),
+        (
+            "sweep",
+            {"text": TEXT, "images": PICTURES, "intervention": REMOVED, "over": {}, "metric": {"probability": 3}},
+            422,
+            "metric: expected indices from 0 to 2, got 3",
+        ),
     ],
-    ids=["images alone", "scores without images"],
+    ids=["images alone", "scores without images", "an index of no image"],
 )
 def test_a_wrong_request_is_refused(client, api, body, status, detail):
     response = client.post(f"/v1/{api}/mine", json=body)
