@@ -176,6 +176,7 @@ class _Planner:
         self.recipes: list[Recipe] = []
         self.work: float = 0
         self.memory = 0
+        self._has_several = sum(name in WEIGHTS for name in signature.outputs) > 1
 
     def add(self, name: str) -> None:
         (source,) = graph_outputs([name], self.signature)
@@ -210,7 +211,12 @@ class _Planner:
             if axis not in shape:
                 dims = format_dims(self.signature.outputs[source].shape)
                 raise Invalid(f"'{self.block}' has no axis of {field}: its {source} are {dims}", field)
-            picks[axis] = pick = indices.resolve(field, shape[axis])
+            try:
+                picks[axis] = pick = indices.resolve(field, shape[axis])
+            except Invalid as error:
+                if not self._has_several:
+                    raise
+                raise Invalid(f"{error.detail.removeprefix(f'{field}: ')} (of {source})", field) from None
             shape[axis] = len(range(shape[axis])[pick]) if isinstance(pick, slice) else len(pick)
         return picks
 

@@ -216,5 +216,5 @@ def test_derived_outputs_are_of_the_selected_weights():
 def test_an_index_has_to_be_in_range_of_each_requested_output():
     signature, arrays = stacks(np.dtype(np.float32))
     assert answered(signature, arrays, ["encoder_weights"], layers="5")["encoder_weights"].shape[0] == 1
-    with pytest.raises(Invalid, match="layers: expected indices from -4 to 3, got 5"):
+    with pytest.raises(Invalid, match=r"^layers: expected indices from -4 to 3, got 5 \(of weights\)$"):
         answered(signature, arrays, ["encoder_weights", "weights"], layers="5")
