@@ -235,7 +235,8 @@ def parse_fields(
     for name, tensor in model.inputs.items():
         if reference is not None and name in own:
             continue
-        if name in fields and not (fields[name] is None and not tensor.required):
+        may_be_null = not tensor.required or name in model.signature.omissible
+        if name in fields and not (fields[name] is None and may_be_null):
             indices = index_input(model.signature, name, reader.part(fields[name])) if name in AXES else None
             if indices is None:
                 tensors[name] = reader.tensor(tensor, fields[name], spec.inputs[name].mask)

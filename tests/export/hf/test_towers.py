@@ -148,6 +148,15 @@ def test_the_embeddings_of_texts_need_no_picture_and_those_of_pictures_no_text(s
         np.testing.assert_allclose(answer[name], whole[name], rtol=0, atol=8 * EPS, err_msg=name)
 
 
+def test_null_is_an_input_that_is_left_out(served):
+    body = {"input_ids": [[0, 5, 2]], "outputs": ["text_embedding"]}
+    left_out, null = (served.client.post("/v1/attention/mine", json=body | one) for one in ({}, {"pixel_values": None}))
+    assert null.status_code == 200, null.text
+    assert null.json() == left_out.json()
+    needed = served.client.post("/v1/attention/mine", json={**body, "pixel_values": None, "outputs": ["output"]})
+    assert (needed.status_code, needed.json()["detail"]) == (422, "pixel_values: missing (required for output)")
+
+
 @pytest.mark.parametrize(
     ("given", "output", "detail"),
     [
