@@ -1,6 +1,6 @@
 """Sources of inputs outside of request bodies, such as stored memories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -67,6 +67,10 @@ class InputSource(Generic[Reference]):
         """Those of ``fields`` that requests to a model may have."""
         return self.fields
 
+    def replaced(self, _model: Model) -> Collection[str]:
+        """The inputs of a model that a request may leave out for one of the fields."""
+        return ()
+
     def read(self, _given: Mapping[str, Any], _model: Model, _reader: JsonReader | None) -> Reference | None:
         """The reference in those of ``fields`` that are given; None where there is none.
 
@@ -110,6 +114,9 @@ class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
     def __init__(self, sources: Sequence[InputSource[Any]]) -> None:
         self._sources = sources
         self._fields: WeakKeyDictionary[Model, FieldDefinitions] = WeakKeyDictionary()
+
+    def replaced(self, model: Model) -> Collection[str]:
+        return {name for source in self._sources for name in source.replaced(model)}
 
     def within(
         self, reference: Sequence[tuple[InputSource[Any], Any]], field: str

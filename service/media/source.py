@@ -1,7 +1,7 @@
 """Files in a request as a source of tensors: the base of the fields ``images`` and ``audio``."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -127,6 +127,10 @@ class FileSource(InputSource[Files], Generic[F, P]):
 
     def fields_for(self, model: Model) -> FieldDefinitions:
         return self.fields if model in self.processors else NO_FIELDS
+
+    def replaced(self, model: Model) -> Collection[str]:
+        name = self.input_of(model)
+        return (name,) if name is not None and not isinstance(self.processors.get(model, ""), str) else ()
 
     def within(self, reference: Files, field: str) -> Files:
         return replace(reference, name=f"{field}.{reference.name}")

@@ -1,5 +1,6 @@
 """The native API's part of the OpenAPI document: an operation with a runnable example for each block."""
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from fastapi import Body
@@ -124,7 +125,7 @@ def routes(blocks: dict[str, Model], source: InputSource[Any]) -> list[APIRoute]
 
     The fields of ``source`` stand beside inputs and options.
     """
-    return [*(_route(model, source.fields_for(model)) for model in blocks.values()), _any_block(blocks)]
+    return [*(_route(model, source) for model in blocks.values()), _any_block(blocks)]
 
 
 def _any_block(blocks: dict[str, Model]) -> APIRoute:
@@ -141,13 +142,13 @@ def _any_block(blocks: dict[str, Model]) -> APIRoute:
     return route
 
 
-def _route(model: Model, others: FieldDefinitions) -> APIRoute:
+def _route(model: Model, source: InputSource[Any]) -> APIRoute:
     spec = model.spec
     assert spec is not None
 
     def run(body: Any) -> None: ...
 
-    run.__annotations__["body"] = Annotated[_request(model, others), Body()]
+    run.__annotations__["body"] = Annotated[_request(model, source), Body()]
     description = f"{spec.description}\n\n`{spec.formula}`\n\n{spec.source}"
     answer = model_class(f"{model.name}_answer", BaseModel, answer_fields(model))
     route = _documented(model.name, run, spec.title, description, f"run_{model.name}", answer)
@@ -172,8 +173,9 @@ def _documented(
     )
 
 
-def _request(model: Model, others: FieldDefinitions) -> type[BaseModel]:
-    fields = [_input(model, name, tensor, others) for name, tensor in model.inputs.items()]
+def _request(model: Model, source: InputSource[Any]) -> type[BaseModel]:
+    others, replaced = source.fields_for(model), source.replaced(model)
+    fields = [_input(model, name, tensor, others, replaced) for name, tensor in model.inputs.items()]
     if model.masks:
         fields.append((bool | None, Field(False, alias=ADDITIVE_MASK, description=FLAG)))
     return model_class(f"{model.name}_request", choices_of(model, others), fields)
@@ -188,7 +190,9 @@ def choices_of(model: Model, others: FieldDefinitions) -> type[BaseModel]:
     return create_model("Choices", __config__=ConfigDict(extra="forbid"), **kept)
 
 
-def _input(model: Model, name: str, tensor: TensorSpec, others: FieldDefinitions) -> tuple[Any, Any]:
+def _input(
+    model: Model, name: str, tensor: TensorSpec, others: FieldDefinitions, replaced: Collection[str]
+) -> tuple[Any, Any]:
     assert model.spec is not None
     spec = model.spec.inputs[name]
     kind: Any = KINDS[tensor.dtype.kind] if name in model.parameters else Tensor
@@ -196,7 +200,7 @@ def _input(model: Model, name: str, tensor: TensorSpec, others: FieldDefinitions
     description = shape + describe_input(model, name)
     if name in others:  # a tensor of this block, or a reference
         kind |= str
-    if tensor.required and not spec.only_for:
+    if tensor.required and not spec.only_for and name not in replaced:
         return kind, Field(alias=name, description=description)
     return kind | None, Field(spec.default, alias=name, description=description)
 

@@ -33,6 +33,7 @@ from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import AXES, FLAG, NO_SELECTION, OPTIONS, Selection, index_input, read_selection
 from service.tensors.dims import WrongSize
+from service.tensors.spec import TensorSpec
 
 DEFAULT_OUTPUTS = ("output", "weights")
 ITEM_BYTES = 4  # of a number in an answer
@@ -235,8 +236,7 @@ def parse_fields(
     for name, tensor in model.inputs.items():
         if reference is not None and name in own:
             continue
-        may_be_null = not tensor.required or name in model.signature.omissible
-        if name in fields and not (fields[name] is None and may_be_null):
+        if name in fields and not (fields[name] is None and _may_be_left_out(tensor, model, source)):
             indices = index_input(model.signature, name, reader.part(fields[name])) if name in AXES else None
             if indices is None:
                 tensors[name] = reader.tensor(tensor, fields[name], spec.inputs[name].mask)
@@ -246,6 +246,10 @@ def parse_fields(
     flag = fields.get(ADDITIVE_MASK)
     additive = flag is not None and FLAG.read(ADDITIVE_MASK, flag)
     return ParsedRequest(tensors, outputs, selection, additive, computed, reference)
+
+
+def _may_be_left_out(tensor: TensorSpec, model: Model, source: InputSource[Any]) -> bool:
+    return not tensor.required or tensor.name in model.signature.omissible or tensor.name in source.replaced(model)
 
 
 def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model, source: InputSource[Any]) -> Any:

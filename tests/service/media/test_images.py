@@ -238,3 +238,15 @@ def test_the_document_has_the_field(client):
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     with_images = [name for name, schema in schemas.items() if "images" in schema.get("properties", {})]
     assert len(with_images) >= len(MODELS)
+    required = {name: schemas[f"{name}_request"].get("required", []) for name in ("colour", "detr")}
+    assert required == {"colour": [], "detr": ["pixel_values"]}  # of which the second takes no files
+
+
+def test_null_is_no_tensor_beside_a_file(client):
+    """A client that is generated from the document may send it."""
+    sent = {"images": text_of(PNG)}
+    answer = client.post(PATH, json={**sent, "pixel_values": None})
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == client.post(PATH, json=sent).json()
+    neither = client.post(PATH, json={"pixel_values": None})
+    assert (neither.status_code, neither.json()["detail"]) == (422, "pixel_values: missing (required)")
