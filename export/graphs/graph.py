@@ -120,8 +120,9 @@ def part_of(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str
     part = onnx.ModelProto()
     part.CopyFrom(model)
     _keep(part.graph.output, outputs)
-    remove_unused_nodes(part)
+    remove_unused_nodes(part)  # so that no node has an input that is removed, of which onnx-ir would warn
     _keep(part.graph.input, inputs)
+    remove_unused_nodes(part)  # and the defaults of inputs that no node has
     return part
 
 
