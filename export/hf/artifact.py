@@ -24,7 +24,7 @@ from export.hf.fused import OUTPUT, TransformersPath, common_path, fast_paths, t
 from export.hf.generation.graphs import Generation, generation_graphs
 from export.hf.interventions.graphs import Interventions, intervention_graphs
 from export.hf.pooling import Pooling
-from export.hf.pretrained import ModelRefused, Pretrained
+from export.hf.pretrained import ModelRefused, Pretrained, reason_of
 from export.hf.tokenizer import TOKENIZER_FILE
 from export.hf.verification.examples import documented
 from export.hf.verification.verifier import ANSWERS, Report, Verifier, sizes_of
@@ -142,7 +142,7 @@ def _reason(error: BaseException) -> str:
     """The first line of the error that caused torch's, whose own text is advice only."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return reason_of(error)
 
 
 def _fast_path(

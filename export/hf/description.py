@@ -14,7 +14,7 @@ from torch import nn
 from export.hf.head_masks import take_head_masks
 from export.hf.inputs import inputs_of
 from export.hf.positions import position_limits
-from export.hf.pretrained import ModelRefused, Pretrained
+from export.hf.pretrained import ModelRefused, Pretrained, reason_of
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
 from export.hf.wrapper import HEAD_MASKS, HIDDEN, VECTORS, Wrapper
@@ -154,8 +154,8 @@ def _run(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Sizes) -> dict[st
     except ModelRefused:
         raise
     except Exception as error:  # transformers raises errors of many types
-        kind, reason = type(wrapper.model).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelRefused(f"{kind} cannot be called with {', '.join(drawn)} alone: {reason}") from None
+        kind = type(wrapper.model).__name__
+        raise ModelRefused(f"{kind} cannot be called with {', '.join(drawn)} alone: {reason_of(error)}") from None
     return outputs
 
 

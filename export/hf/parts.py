@@ -8,13 +8,13 @@ from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 
 # Methods and parts of a model with two towers.
-OF_TOWERS = ("get_text_features", "get_image_features", "text_model", "vision_model")
+MEMBERS = ("get_text_features", "get_image_features", "text_model", "vision_model")
 
 
 def has_two_towers(model: PreTrainedModel) -> bool:
     """Whether it compares texts with images, each of which has a stack of its own (Radford et al., 2021)."""
     arguments = signature(model.forward).parameters
-    return all(hasattr(model, name) for name in OF_TOWERS) and {"input_ids", "pixel_values"} <= arguments.keys()
+    return all(hasattr(model, name) for name in MEMBERS) and {"input_ids", "pixel_values"} <= arguments.keys()
 
 
 def config_of(model: PreTrainedModel, name: str) -> Any:

@@ -38,6 +38,11 @@ class ModelRefused(Exception):
     """The directory has no model that can be exported; the message says why."""
 
 
+def reason_of(error: BaseException) -> str:
+    """The first line of an error of another library, or its type if it has no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 @dataclass(frozen=True)
 class Pretrained:
     """A model as transformers computes it, in float32 on the CPU, and the directory that it is from."""
@@ -189,5 +194,5 @@ def _attempt(folder: Path, content: dict[str, Any], call: Callable[[], Any]) -> 
         if content.get("auto_map") and "trust_remote_code" in str(error):
             reason = "it needs the code in its directory, and export runs none"
         else:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = reason_of(error)
         raise ModelRefused(f"{folder}: transformers cannot load it: {reason}") from None

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from export.hf.wrapper import HIDDEN, TWO_STACKS
 
 STACKS = {"weights": "", "encoder_weights": "encoder_", "cross_weights": "cross_"}  # the first part of sites' names
-HIDDEN_OF = dict(zip(("weights", "encoder_weights"), HIDDEN, strict=False))
+HIDDEN_OF = dict(zip(("weights", "encoder_weights"), TWO_STACKS.hidden_states, strict=True))
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Slice", "Transpose", "Unsqueeze"}  # operators that compute nothing
 SITES = ("weights", "head_output", "hidden", "attention_output", "mlp_output")  # of a model with one stack
 MLP = "mlp"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from export.hf.pretrained import ModelRefused
+from export.hf.pretrained import ModelRefused, reason_of
 from export.hf.wrapper import Wrapper
 from export.verification.budget import JITTER
 from export.verification.sessions import Arrays
@@ -79,8 +79,8 @@ class Original:
             raise
         except Exception as error:  # transformers raises errors of many types
             given = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
-            kind, reason = type(wrapper.model).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ModelRefused(f"{kind} cannot be called with {given}: {reason}") from None
+            kind = type(wrapper.model).__name__
+            raise ModelRefused(f"{kind} cannot be called with {given}: {reason_of(error)}") from None
         finally:
             for hook in hooks:
                 hook.remove()
