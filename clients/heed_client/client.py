@@ -183,8 +183,7 @@ class Client:
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
             "interventions": None if interventions is None else native.nested(list(interventions)),
-            "images": None if images is None else native.images(images),
-            "audio": None if audio is None else native.audio(audio),
+            **native.nested({"images": images, "audio": audio}),
         }
         named = named_inputs(query, key, value, inputs)
         call = self._calls.attend(block, named, outputs, choices, quantized, binary)
@@ -283,7 +282,7 @@ class Client:
             "seed": seed,
             "stop": stop if stop is None or isinstance(stop, str | int) else [*stop],
             "ignore_eos": ignore_eos,
-            "audio": None if audio is None else native.audio(audio),
+            **native.nested({"audio": audio}),
             "decoder_text": decoder_text,
             "outputs": outputs.split(",") if isinstance(outputs, str) else outputs and [*outputs],
             "layers": layers,
