@@ -176,7 +176,6 @@ class _Planner:
         self.recipes: list[Recipe] = []
         self.work: float = 0
         self.memory = 0
-        self._has_several = sum(name in WEIGHTS for name in signature.outputs) > 1
 
     def add(self, name: str) -> None:
         (source,) = graph_outputs([name], self.signature)
@@ -214,7 +213,7 @@ class _Planner:
             try:
                 picks[axis] = pick = indices.resolve(field, shape[axis])
             except Invalid as error:
-                if not self._has_several:
+                if sum(name in WEIGHTS for name in self.signature.outputs) < 2:
                     raise
                 raise Invalid(f"{error.detail.removeprefix(f'{field}: ')} (of {source})", field) from None
             shape[axis] = len(range(shape[axis])[pick]) if isinstance(pick, slice) else len(pick)
