@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from service.base.errors import Invalid
+from service.base.errors import Invalid, Malformed
 from service.codec.json_reader import JsonReader
 from service.engine.task import StoredInputs
 from service.http.direct import RequestContext
@@ -106,6 +106,17 @@ class InputSource(Generic[Reference]):
             NotFound, Gone, Invalid, Conflict: there are none, or they do not fit to the model or the request.
         """
         raise NotImplementedError("no request refers to it")
+
+
+def joined(given: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs ``given`` in a request, and those ``made`` of its other fields.
+
+    Raises:
+        Malformed: an input is both.
+    """
+    for name in made.keys() & given.keys():
+        raise Malformed("given, and computed from another field, too; send one of them", name)
+    return {**given, **made}
 
 
 class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):

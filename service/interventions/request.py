@@ -145,26 +145,15 @@ class InterventionReader:
     max_text_bytes: int
     item_count: int = 0  # indices and ranges that were read so far
 
-    @classmethod
-    def opened(
-        cls,
-        content: bytes,
-        parts: Sequence[LongText | LongList],
-        model: Model,
-        sites: Sites,
-        files: InputSource[Any],
-        max_text_bytes: int,
-        others: Sequence[str],
-    ) -> tuple["InterventionReader", dict[str, Any]]:
-        """The reader of the JSON ``content``, of which ``parts`` were cut out, and those of its fields that are not
-        null: of a run, and ``others``.
+    def fields(self, content: bytes, parts: Sequence[LongText | LongList], others: Sequence[str]) -> dict[str, Any]:
+        """The fields of the JSON ``content``, of which ``parts`` were cut out, that are not null: of a run, and
+        ``others``.
 
         Raises:
             Malformed: not JSON, or a field that is unknown or given twice.
         """
-        reading = cls(JsonReader(parts), model, sites, files, max_text_bytes)
-        fields = collect(parse_object(content, parts), (*reading.of_runs, *others))
-        return reading, {name: part for name in fields if (part := reading.reader.part(fields[name])) is not None}
+        fields = collect(parse_object(content, parts), (*self.of_runs, *others))
+        return {name: part for name in fields if (part := self.reader.part(fields[name])) is not None}
 
     @property
     def of_runs(self) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from service.base.cost import CostModel, UnknownCost
-from service.base.errors import Invalid, Malformed
+from service.base.errors import Invalid
 from service.codec.json_reader import JsonReader
 from service.codec.long_tensor import read_all
 from service.http.direct import RequestContext
-from service.inference.source import NO_FIELDS, FieldDefinitions, InputSource, SourceInputs
+from service.inference.source import NO_FIELDS, FieldDefinitions, InputSource, SourceInputs, joined
 from service.inference.stages import Stage, Stages
 from service.interventions.intervenable import Intervenable
 from service.interventions.intervened import Intervened
@@ -56,7 +56,7 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             return None
         if reader is None:
             raise Invalid("not accepted in V2: POST /v1/attention or /v1/text takes interventions", FIELD)
-        return read_interventions(element, self._reading_of(reader, model, self.version(model).sites))
+        return read_interventions(element, self.reading(reader, model, self.version(model).sites))
 
     def read_for_steps(self, element: Any, model: Model, reader: JsonReader) -> Sequence[Intervention]:
         """The interventions in the JSON ``element`` of a request to generate.
@@ -69,9 +69,10 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in sites.generation.left_out.items())
             reason = reasons or "it was exported without the graphs for it; export it again"
             raise Invalid(f"model '{model.name}' takes no interventions in generation: {reason}", FIELD)
-        return read_interventions(element, self._reading_of(reader, model, sites))
+        return read_interventions(element, self.reading(reader, model, sites))
 
-    def _reading_of(self, reader: JsonReader, model: Model, sites: Sites) -> InterventionReader:
+    def reading(self, reader: JsonReader, model: Model, sites: Sites) -> InterventionReader:
+        """The reader of the interventions and the runs in the document of ``reader``."""
         return InterventionReader(reader, model, sites, self.files, self._max_text_bytes)
 
     def open(self, reference: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[SourceInputs]:
@@ -164,11 +165,10 @@ def _with_files(
         Malformed: an input is given twice, or missing.
     """
     with within(run.field):
-        for name in made.keys() & given.keys():
-            raise Malformed("given, and computed from another field, too; send one of them", name)
+        tensors = joined(given, made)
         of_texts = [f"{prefix}{IDS}" for prefix in (run.texts.texts if run.texts else ())]
-        check_complete({*given, *made, *of_texts}, model, run.outputs)
-        return in_one_row({**given, **made}, model)
+        check_complete({*tensors, *of_texts}, model, run.outputs)
+        return in_one_row(tensors, model)
 
 
 def in_one_row(given: Mapping[str, np.ndarray], model: Model) -> dict[str, np.ndarray]:

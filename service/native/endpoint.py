@@ -10,7 +10,6 @@ from starlette.routing import Route
 from starlette.types import Receive
 
 from service.base.cost import AssumedCost
-from service.base.errors import Malformed
 from service.codec.json_slices import SEND_TENSORS
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
@@ -19,7 +18,7 @@ from service.http.compression import content_encoding
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.endpoint import InferenceEndpoint, R
-from service.inference.source import InputSource, SourceInputs
+from service.inference.source import InputSource, SourceInputs, joined
 from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.native.request import AttentionRequest, ParsedRequest, complete, read
@@ -67,11 +66,8 @@ class NativeEndpoint(InferenceEndpoint[R]):
         """
         stored: SourceInputs | None = None
         if parsed.reference is not None:
-            made = yield from self.source.tensors(parsed.reference, model, context)
-            for name in made.keys() & tensors.keys():
-                raise Malformed("given, and computed from another field, too; send one of them", name)
-            tensors |= made
-            tensors = {name: tensors[name] for name in model.inputs if name in tensors}
+            made = joined(tensors, (yield from self.source.tensors(parsed.reference, model, context)))
+            tensors = {name: made[name] for name in model.inputs if name in made}
             stored = yield from self.stored(parsed.reference, model, context)
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         is_long = stored is not None and stored.is_long_to_add

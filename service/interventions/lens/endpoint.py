@@ -9,6 +9,7 @@ import orjson
 
 from service.base.cost import AssumedCost, CostModel
 from service.base.errors import Invalid
+from service.codec.json_reader import JsonReader
 from service.codec.json_writer import write_json
 from service.http.direct import RequestContext
 from service.http.response import Pieces
@@ -54,8 +55,7 @@ class LensEndpoint(ManyRunsEndpoint[LensRequest]):
     def decode(self, model: Model, content: bytes, _path: str, context: RequestContext) -> Stages[LensRequest]:
         version, pipeline = self._source.version(model), self.pipeline
         rest, parts = yield from pipeline.cut(content)
-        most = pipeline.settings.max_text_bytes
-        reading = partial(read_lens, rest, parts, model, version.sites, self._source.files, most)
+        reading = partial(read_lens, rest, parts, self._source.reading(JsonReader(parts), model, version.sites))
         fields: LensFields = yield Stage(pipeline.reading, len(content), reading)
         values = yield from self._source.values(fields.interventions, model, context)
         inputs, tokens = yield from self._source.own_inputs(fields.own, model, context)

@@ -7,11 +7,9 @@ from typing import Any
 from service.base.errors import Invalid
 from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
-from service.inference.source import InputSource
 from service.interventions import request
 from service.interventions.intervenable import ANSWER
 from service.interventions.request import Intervention, InterventionReader, OtherRun, read_interventions
-from service.interventions.sites import Sites
 from service.model.model import Model
 from service.selection.indices import Indices
 from service.tokens.next_tokens import MAX_COUNT, vocabulary_size
@@ -43,24 +41,17 @@ def read_top_k(value: Any, model: Model) -> int:
     return value
 
 
-def read_lens(
-    content: bytes,
-    parts: Sequence[LongText | LongList],
-    model: Model,
-    sites: Sites,
-    files: InputSource[Any],
-    max_text_bytes: int,
-) -> LensFields:
+def read_lens(content: bytes, parts: Sequence[LongText | LongList], reading: InterventionReader) -> LensFields:
     """The fields of the JSON ``content``, of which ``parts`` were cut out.
 
     Raises:
         Malformed: not JSON, or a field that is unknown, given twice, or missing.
         Invalid: one of another type or out of range; ``field`` names it.
-        TooLarge: a text of more than ``max_text_bytes``.
+        TooLarge: a text that is longer than the limit.
     """
     others = (TOP_K, *SELECTING, request.FIELD)
-    reading, given = InterventionReader.opened(content, parts, model, sites, files, max_text_bytes, others)
-    count = read_top_k(given.get(TOP_K, DEFAULT_TOP_K), model)
+    given = reading.fields(content, parts, others)
+    count = read_top_k(given.get(TOP_K, DEFAULT_TOP_K), reading.model)
     interventions: Sequence[Intervention] = ()
     if request.FIELD in given:
         interventions = read_interventions(given[request.FIELD], reading)

@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 
 from service.base.cost import AssumedCost
+from service.codec.json_reader import JsonReader
 from service.http.direct import RequestContext
 from service.http.response import Pieces
 from service.inference.stages import Stage, Stages
@@ -47,8 +48,7 @@ class SweepEndpoint(ManyRunsEndpoint[SweepRequest]):
     def decode(self, model: Model, content: bytes, _path: str, context: RequestContext) -> Stages[SweepRequest]:
         version, pipeline = self._source.version(model), self.pipeline
         rest, parts = yield from pipeline.cut(content)
-        most = pipeline.settings.max_text_bytes
-        reading = partial(read_sweep, rest, parts, model, version.sites, self._source.files, most)
+        reading = partial(read_sweep, rest, parts, self._source.reading(JsonReader(parts), model, version.sites))
         fields: SweepFields = yield Stage(pipeline.reading, len(content), reading)
         values = yield from self._source.values([fields.intervention], model, context)
         inputs, tokens = yield from self._source.own_inputs(fields.own, model, context)

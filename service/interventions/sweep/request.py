@@ -9,13 +9,10 @@ from service.base.errors import Invalid, Malformed
 from service.codec.json_parser import JsonObject
 from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
-from service.inference.source import InputSource
 from service.interventions.request import ONE, Intervention, InterventionReader, OtherRun, within
-from service.interventions.sites import Sites
 from service.interventions.sweep import metrics
 from service.interventions.sweep.grid import grid_axes
 from service.interventions.sweep.metrics import Metric, read_metric
-from service.model.model import Model
 from service.selection.indices import Indices
 
 OVER, POSITION, STREAM = "over", "position", "stream"
@@ -34,23 +31,16 @@ class SweepFields:
     stream: bool
 
 
-def read_sweep(
-    content: bytes,
-    parts: Sequence[LongText | LongList],
-    model: Model,
-    sites: Sites,
-    files: InputSource[Any],
-    max_text_bytes: int,
-) -> SweepFields:
+def read_sweep(content: bytes, parts: Sequence[LongText | LongList], reading: InterventionReader) -> SweepFields:
     """The fields of the JSON ``content``, of which ``parts`` were cut out.
 
     Raises:
         Malformed: not JSON, or a field that is unknown, given twice, or missing.
         Invalid: one of another type or out of range; ``field`` names it.
-        TooLarge: a text of more than ``max_text_bytes``.
+        TooLarge: a text that is longer than the limit.
     """
     others = (ONE, OVER, metrics.FIELD, POSITION, STREAM)
-    reading, given = InterventionReader.opened(content, parts, model, sites, files, max_text_bytes, others)
+    given = reading.fields(content, parts, others)
     if ONE not in given:
         raise Malformed("missing (required)", ONE)
     intervention = reading.intervention(given[ONE], ONE)
@@ -61,7 +51,7 @@ def read_sweep(
     position = given.get(POSITION)
     if position is not None and type(position) is not int:
         raise Invalid(f"expected a whole number, got {describe(position)}", POSITION)
-    metric = read_metric(given.get(metrics.FIELD), reading.reader, model)
+    metric = read_metric(given.get(metrics.FIELD), reading.reader, reading.model)
     own = reading.own_run(given, metric.of)
     reading.reader.finish(content, strict=False)  # a text may have brackets
     indices = {name: one for name, one in selected.items() if one is not None}

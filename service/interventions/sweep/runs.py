@@ -52,7 +52,7 @@ class Sweep:
     ) -> None:
         self._version, self.inputs, self.metric, self.position = version, inputs, metric, position
         self.model: Model = values.model
-        # A run without images has those of the sweep, so that it has the metric's output.
+        # Another run that was sent without images is run with those of the sweep: the metric's output may need some.
         omissible = {name: array for name, array in inputs.items() if name in self.model.signature.omissible}
         others = {run: {**omissible, **its} for run, its in values.inputs.items()}
         self._values = values = replace(values, inputs=others)
