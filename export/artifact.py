@@ -15,6 +15,7 @@ import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,7 @@ def _input_spec(spec: Input) -> dict[str, Any]:
         "excludes": list(spec.excludes),
         "only_for": list(spec.only_for),
         "mask": spec.mask or None,
+        "placeholder": asdict(spec.placeholder) if spec.placeholder else None,
     }
     return {key: value for key, value in fields.items() if value is not None and value != []}
 

@@ -16,6 +16,14 @@ Reference = Callable[[nn.Module, Mapping[str, np.ndarray], Any], dict[str, np.nd
 
 
 @dataclass(frozen=True)
+class Placeholder:
+    """So many of a token in ``input_ids`` stand for each row of an input, whose vectors take their places."""
+
+    token: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Input:
     """A tensor, or (with shape ``()``) a parameter. Without a default it is required."""
 
@@ -30,6 +38,7 @@ class Input:
     only_for: tuple[str, ...] = ()  # of a required input: a request for none of these outputs may omit it
     learned: str = ""  # the learned tensor that it replaces, which is its default; empty for other inputs
     mask: bool = False  # added to scores, so it may have -inf; requests may send booleans: true = may attend
+    placeholder: Placeholder | None = None
 
     @property
     def required(self) -> bool:

@@ -190,7 +190,6 @@ def family(once) -> Callable[[str], Path]:
 
     def exported(name: str) -> Path:
         def fill(folder: Path) -> None:
-            from export.__main__ import main
             from tests.support.families import FAMILIES, PREPROCESSOR, save, takes_text
             from tests.support.texts import save_tokenizer
 
@@ -199,12 +198,19 @@ def family(once) -> Callable[[str], Path]:
                 save_tokenizer(folder / "model")
             if "image_size" in FAMILIES[name].config:
                 (folder / "model" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
-            target = ["--name", "mine", "--repository", str(folder / "models")]
-            assert main(["hf", str(folder / "model"), *target, *FAMILIES[name].flags]) == 0
+            export_as_mine(folder, *FAMILIES[name].flags)
 
         return once(f"family {name}", fill, keep=True)
 
     return exported
+
+
+def export_as_mine(folder: Path, *flags: str) -> None:
+    """Export ``model`` in ``folder`` to its ``models/mine``."""
+    from export.__main__ import main  # imports transformers, which takes seconds
+
+    target = ["--name", "mine", "--repository", str(folder / "models")]
+    assert main(["hf", str(folder / "model"), *target, *flags]) == 0
 
 
 @pytest.fixture(scope="session")
@@ -213,13 +219,28 @@ def towers(once) -> Callable[[str], Path]:
 
     def exported(name: str) -> Path:
         def fill(folder: Path) -> None:
-            from export.__main__ import main
             from tests.support.towers import save_towers
 
             save_towers(name, folder / "model")
-            assert main(["hf", str(folder / "model"), "--name", "mine", "--repository", str(folder / "models")]) == 0
+            export_as_mine(folder)
 
         return once(f"towers {name}", fill, keep=True)
+
+    return exported
+
+
+@pytest.fixture(scope="session")
+def readers(once) -> Callable[[str], Path]:
+    """``readers(name)``: a folder with a directory of ``tests.support.readers``, ``model``, and ``models/mine``."""
+
+    def exported(name: str) -> Path:
+        def fill(folder: Path) -> None:
+            from tests.support.readers import save_reader
+
+            save_reader(name, folder / "model")
+            export_as_mine(folder)
+
+        return once(f"reader {name}", fill, keep=True)
 
     return exported
 

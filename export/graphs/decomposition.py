@@ -138,7 +138,24 @@ def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
     """The functions that decompose operators: those that torch applies before tracing, and the others."""
     translated = set(_decomp.get_onnx_implemented_overloads(operators()))
     table: dict[Any, Callable[..., Any]] = dict(_decomp.create_onnx_friendly_decomposition_table(translated))
+    table[torch.ops.aten.masked_scatter.default] = _rows_scattered
     return _split_decomp_table_to_cia_and_python_decomp(table)
+
+
+def _rows_scattered(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """``masked_scatter`` of whole rows: x [..., width], mask [..., 1].
+
+    Rows beyond those of ``source``, of which torch's has undefined values, stay as they are: ``source`` may be empty.
+    """
+    if mask.shape != (*x.shape[:-1], 1):
+        return NotImplemented  # type: ignore[no-any-return]  # the exporter has another translation
+    rows = source.reshape(-1, x.shape[-1])
+    chosen = mask.reshape(-1)
+    place = chosen.to(torch.int64).cumsum(0)  # counted from 1
+    chosen = chosen & (place <= rows.shape[0])
+    padded = torch.cat([rows.new_zeros(1, x.shape[-1]), rows])
+    found = padded.index_select(0, torch.where(chosen, place, 0)).reshape(x.shape)
+    return torch.where(chosen.reshape(mask.shape), found, x)
 
 
 def _retraced(module: fx.GraphModule) -> fx.GraphModule:

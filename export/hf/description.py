@@ -13,11 +13,12 @@ from torch import nn
 
 from export.hf.head_masks import take_head_masks
 from export.hf.inputs import inputs_of
+from export.hf.parts import config_of
 from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of
-from export.hf.verification.examples import draw
+from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
-from export.hf.wrapper import HEAD_MASKS, HIDDEN, VECTORS, Wrapper
+from export.hf.wrapper import HEAD_MASKS, HIDDEN, TWO_TOWERS, VECTORS, WITH_PICTURES, Wrapper
 from export.weights.checkpoint import listed
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
@@ -53,6 +54,10 @@ OF_TOWERS = {
     "logits_per_image": "The same by image; their softmax are the texts' probabilities (of SigLIP, their sigmoid).",
     "text_embedding": "The vector of each text that is compared, of length 1.",
     "image_embedding": "The vector of each image that is compared, of length 1.",
+}
+OF_IMAGES = {
+    "vision_weights": "The weights of the layers that read the images.",
+    "vision_hidden_states": "The hidden states of these layers.",
     "vision_query": "The queries of the heads for images.",
     "vision_key": "The keys of the heads for images.",
 }
@@ -66,8 +71,10 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     """
     wrapper = Wrapper(pretrained.model, pooling=pretrained.pooling).eval()
     inputs = inputs_of(pretrained)
+    pictures = {name: spec.shape[1:] for name, spec in inputs.items() if spec.placeholder}
+    wrapper.defaults = {name: torch.zeros(0, *map(int, shape)) for name, shape in pictures.items()}
     _refuse_random(pretrained, wrapper, inputs)
-    drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, SMALL).items()}
+    drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, _sizes(inputs)[0]).items()}
     for mask, shape in take_head_masks(wrapper, drawn).items():
         inputs[mask] = head_mask(shape, wrapper.stacks.head_masks[mask])
     original = Original(wrapper)
@@ -77,11 +84,12 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     if short := [f"{symbol} is at most {limit}" for symbol, limit in limits.items() if limit < MIN_POSITIONS]:
         raise ModelRefused(f"{pretrained.kind} has too few positions to be verified: {', '.join(short)}")
     shapes = _shapes(wrapper, inputs)
-    inputs = {name: replace(spec, only_for=_needing(name, shapes)) for name, spec in inputs.items()}
+    if wrapper.stacks == TWO_TOWERS:
+        inputs = {name: replace(spec, only_for=_needing(name, shapes)) for name, spec in inputs.items()}
     config, heads = pretrained.config, int(shapes["weights"][2])
-    answer = _answer(shapes["output"], config)
-    descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS
-    if "vision_weights" in shapes:
+    answer = _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
+    descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES
+    if wrapper.stacks == TWO_TOWERS:
         descriptions |= OF_TOWERS
         answer = "the similarity of texts and images"
     width = shapes["query"][-1] if "query" in shapes else getattr(config, "hidden_size", heads) // heads
@@ -100,7 +108,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         depth=2 * width,
         config=json.loads(config.to_json_string(use_diff=True)) | _stated(config),
         limits=limits,
-        left_out={},
+        left_out={"images": 0} if wrapper.stacks == WITH_PICTURES else {},
         rare=tuple(name for name in (*HEAD_MASKS, *HIDDEN, *chain(*VECTORS.values())) if name in {**inputs, **shapes}),
     )
     return block, original
@@ -108,7 +116,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
 
 def _needing(name: str, shapes: Mapping[str, Sequence[Dim]]) -> tuple[str, ...]:
     """The outputs that need an input of two towers; empty if all do."""
-    if "vision_weights" not in shapes or name not in ROWS_OF:
+    if name not in ROWS_OF:
         return ()
     return tuple(output for output, shape in shapes.items() if ROWS_OF[name] in shape)
 
@@ -165,7 +173,7 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
     random = {name: parameters[name] for name in pretrained.random if name in parameters}
     for parameter in random.values():
         parameter.requires_grad_(True)
-    outputs = _run(wrapper, inputs, SMALL)
+    outputs = _run(wrapper, inputs, _sizes(inputs)[0])
     total = torch.stack([output.sum() for output in outputs.values()]).sum()
     if random and total.requires_grad:
         gradients = torch.autograd.grad(total, list(random.values()), allow_unused=True)
@@ -180,7 +188,7 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
 
 def _refuse_draws_and_scores(pretrained: Pretrained, original: Original, inputs: Mapping[str, Input]) -> None:
     """Refuse a model that answers the same inputs with other outputs when it is called again, or negative weights."""
-    given = draw(inputs, SMALL)
+    given = draw(inputs, _sizes(inputs)[0])
     first, second = original(given, np.float64), original(given, np.float64)
     if drawn := [name for name in first if not _equal(first[name], second[name])]:
         raise ModelRefused(
@@ -201,10 +209,10 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
         ModelRefused: this is a mask.
     """
     kept = dict(inputs)
-    given = draw(inputs, SMALL)
+    given = draw(inputs, _sizes(inputs)[0])
     alone = original(given, np.float64)
     for name, spec in inputs.items():
-        if spec.required:
+        if spec.required or spec.placeholder:
             continue
         default = np.full([dim if isinstance(dim, int) else 1 for dim in spec.shape], spec.default, spec.dtype)
         outputs = original({**given, name: default}, np.float64)
@@ -217,26 +225,34 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
 
 
 def _shapes(wrapper: Wrapper, inputs: Mapping[str, Input]) -> dict[str, tuple[Dim, ...]]:
+    both = _sizes(inputs)
     with torch.inference_mode():
-        small, larger = (_run(wrapper, inputs, sizes) for sizes in (SMALL, LARGER))
+        small, larger = (_run(wrapper, inputs, sizes) for sizes in both)
     shapes = {}
     for name, tensor in small.items():
         if tensor.ndim != larger[name].ndim:
             raise ModelRefused(f"{name} has another number of dimensions for other lengths")
         pairs = zip(tensor.shape, larger[name].shape, strict=True)
-        shapes[name] = tuple(_dim(name, *pair) for pair in pairs)
+        shapes[name] = tuple(_dim(name, both, *pair) for pair in pairs)
     if "batch" not in shapes["output"][:1]:
         raise ModelRefused(f"its answer, {list(shapes['output'])}, has no row for each row of the batch")
     return shapes
 
 
-def _dim(name: str, small: int, larger: int) -> Dim:
-    """The dimension that has these two sizes: a number, a symbol, or a symbol and a number."""
+def _sizes(inputs: Mapping[str, Input]) -> tuple[Sizes, Sizes]:
+    """SMALL and LARGER, with room in the texts for all images."""
+    more = with_room(LARGER, inputs)["n"] - LARGER["n"]
+    small, larger = ({**sizes, "n": sizes["n"] + more} for sizes in (SMALL, LARGER))
+    return small, larger
+
+
+def _dim(name: str, both: tuple[Sizes, Sizes], small: int, larger: int) -> Dim:
+    """The dimension that has these sizes for ``both``: a number, a symbol, or a symbol and a number."""
     if small == larger:
         return small
-    for symbol, size in SMALL.items():
+    for symbol, size in both[0].items():
         more = small - size
-        if larger - small == LARGER[symbol] - size and more >= 0:
+        if larger - small == both[1][symbol] - size and more >= 0:
             return f"{symbol} + {more}" if more else symbol
     raise ModelRefused(f"{name} has a dimension of {small} and then {larger}, which depends on no length of the inputs")
 

@@ -18,6 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, eager_mask
 
+from export.hf.parts import reads_pictures
 from export.hf.pretrained import ModelRefused
 from export.kernels.fast_path import FastPath
 from export.kernels.functions import DOMAIN, OPSETS, functions
@@ -44,6 +45,7 @@ class TransformersPath(FastPath):
     takes: tuple[str, ...] = ()
     model: PreTrainedModel | None = None
     attention: str = "eager"
+    decoder: nn.Module | None = None  # the part whose attention kernels compute, as no kernel takes zero pictures
     used: set[str] = field(default_factory=set)  # kernels that the graph calls
 
     @contextmanager
@@ -95,6 +97,10 @@ class TransformersPath(FastPath):
         **others: Any,
     ) -> tuple[Tensor, None]:
         """One attention of transformers as a node: [batch, heads, queries, width] to [batch, queries, heads, width]."""
+        if self.decoder is not None and all(module is not part for part in self.decoder.modules()):
+            return sdpa_attention_forward(
+                module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **others
+            )
         if unsupported := [name for name in UNSUPPORTED if others.get(name) is not None]:
             raise ModelRefused(f"no kernel supports {', '.join(unsupported)}")
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
@@ -142,11 +148,13 @@ def fast_paths(model: PreTrainedModel, inputs: list[str], learned: int) -> dict[
     weights, only the canonical one is prepacked, and faster for short inputs.
     """
     from_pairs = min(learned, MAX_FROM_PAIRS)
+    decoder = model.get_decoder() if reads_pictures(model) else None  # type: ignore[no-untyped-call]
 
     def path(attention: str, pairs: int, takes: list[str], rows: int | None, provider: str | None) -> TransformersPath:
         return TransformersPath(
-            None, max(pairs, from_pairs), tuple(takes), rows=rows, provider=provider, model=model, attention=attention
-        )
+            None, max(pairs, from_pairs), tuple(takes), rows=rows, provider=provider, model=model, attention=attention,
+            decoder=decoder,
+        )  # fmt: skip
 
     unmasked = [name for name in inputs if not name.endswith("mask")]
     paths = {

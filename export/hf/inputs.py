@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from export.hf.parts import config_of, has_two_towers
-from export.hf.pretrained import ModelRefused, Pretrained
+from export.hf.parts import config_of, has_two_towers, parts_of, reads_pictures, required_of, tokens_of_picture
+from export.hf.pretrained import ModelRefused, Pretrained, reason_of
 from export.hf.wrapper import MAIN, MASKS, arguments_of, has_two_stacks
 from export.weights.checkpoint import listed
-from models.block import Input
+from models.block import Input, Placeholder
 
 MASK = "1 = a real token, 0 = padding, as transformers' tokenizers return it; all 1 when not given."
 SAMPLES_MASK = "1 = a sample, 0 = padding, as transformers' feature extractor returns it; all 1 when not given."
@@ -33,12 +34,14 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
     """
     model = pretrained.model
     arguments = arguments_of(model)
-    has_towers = has_two_towers(model)
-    main = "input_ids" if has_towers else _main_name(model)
-    required = _required(model) | (_required(model.get_submodule("vision_model")) if has_towers else set())
+    has_towers, has_pictures = has_two_towers(model), reads_pictures(model)
+    takes_both = has_towers or has_pictures
+    main = "input_ids" if takes_both else _main_name(model)
+    required = required_of(model.forward)
+    required |= required_of(model.get_submodule("vision_model").forward) if has_towers else set()
     if more := required - {*MAIN, *MASKS, "decoder_input_ids"}:
         raise ModelRefused(f"{pretrained.kind} also requires {listed(sorted(more))}, which export does not know")
-    taken = [main, *(["pixel_values"] if has_towers else [])]
+    taken = [main, *(["pixel_values"] if takes_both else [])]
     if others := pretrained.shapes.keys() - {*taken}:
         raise ModelRefused(f"--input: {pretrained.kind} takes {' and '.join(taken)}, not {min(others)}")
     inputs = {main: _main(pretrained, main)}
@@ -63,15 +66,35 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
         )
         if "decoder_attention_mask" in arguments:
             inputs["decoder_attention_mask"] = _mask("m")
-    if has_towers:
+    if takes_both:
         inputs["pixel_values"] = _main(pretrained, "pixel_values", "images")
+    if has_pictures:
+        _, *shape = inputs["pixel_values"].shape
+        token, count = _picture_token(model), _tokens_of_picture(model, [int(dim) for dim in shape])
+        inputs["pixel_values"] = replace(
+            inputs["pixel_values"],
+            description=f"Images, as transformers' image processor returns them: {count} tokens {token} in input_ids "
+            "for each, in the order of the rows; none when not given.",
+            default=0.0,
+            placeholder=Placeholder(token, count),
+        )
     return inputs
 
 
-def _required(model: nn.Module) -> set[str]:
-    """The arguments without which the model cannot be called."""
-    given = signature(model.forward).parameters.values()
-    return {one.name for one in given if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
+def _tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
+    """The number of tokens that stand for a picture of ``shape``.
+
+    Raises:
+        ModelRefused: the model's tower does not take such pictures.
+    """
+    try:
+        return tokens_of_picture(model, shape)
+    except Exception as error:  # of many types: other axes, a size that is not the tower's
+        parts = ", ".join(parts_of(model))
+        raise ModelRefused(
+            f"{type(model).__name__} takes no pixel_values of shape {shape}: {reason_of(error)}; --part exports one of "
+            f"its models: {parts}"
+        ) from None
 
 
 def _main_name(model: PreTrainedModel) -> str:
@@ -89,7 +112,7 @@ def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
     if name == "input_ids":
         if given:
             raise ModelRefused("--input: input_ids are of any length")
-        return _ids("n", _vocabulary(model), "Token ids.")
+        return _ids("n", max(_vocabulary(model), 1 + _picture_token(model)), "Token ids.")
     if given and len(given) not in RANKS[name]:
         ranks = " or ".join(map(str, RANKS[name]))
         raise ModelRefused(f"--input: {name} have {ranks} dimensions, without the batch; got {len(given)}")
@@ -140,6 +163,11 @@ def _processor(folder: Path, inner: str) -> dict[str, Any]:
 def _returns_mask(folder: Path) -> bool:
     """Whether the feature extractor says which samples are padding: the model's weights were learned with a mask."""
     return _processor(folder, "feature_extractor").get("return_attention_mask") is True
+
+
+def _picture_token(model: PreTrainedModel) -> int:
+    """The token that stands for a picture, which may be beyond the vocabulary; -1 if there is none."""
+    return int(model.config.image_token_id) if reads_pictures(model) else -1
 
 
 def _ids(length: str, vocabulary: int, description: str) -> Input:

@@ -1,14 +1,29 @@
 """The models of which a model of transformers is made: a tower for images or sound, a language model."""
 
-from inspect import signature
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import Parameter, signature
+from math import prod
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 
 # Methods and parts of a model with two towers.
 MEMBERS = ("get_text_features", "get_image_features", "text_model", "vision_model")
+TYPES = ("token_type_ids", "mm_token_type_ids")
+PICTURES = ("pixel_values", "mm_encoder_outputs")  # arguments of a language model that reads pictures: they, or vectors
+# What a processor sends beside the tokens, by model type: 0 = attends in both directions as all of the prompt does,
+# 1 = a token of a picture, which attends in both directions within it.
+TOKEN_TYPES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "gemma3": lambda ids, picture: (ids == picture).to(ids.dtype),
+    "paligemma": lambda ids, _: torch.zeros_like(ids),
+}
+RECORDED = ("output_attentions", "output_hidden_states", "return_dict")  # options of a call
+NO_CHECKS = "TRANSFORMERS_DISABLE_TORCH_CHECK"
 
 
 def has_two_towers(model: PreTrainedModel) -> bool:
@@ -17,11 +32,97 @@ def has_two_towers(model: PreTrainedModel) -> bool:
     return all(hasattr(model, name) for name in MEMBERS) and {"input_ids", "pixel_values"} <= arguments.keys()
 
 
+def reads_pictures(model: PreTrainedModel) -> bool:
+    """Whether it is a language model that takes vectors of pictures in place of tokens (Liu et al., 2023)."""
+    arguments, config = signature(model.forward).parameters, model.config
+    return (
+        {"input_ids", *PICTURES} <= arguments.keys()
+        and hasattr(config, "vision_config")
+        and isinstance(getattr(config, "image_token_id", None), int)
+        and required_of(getattr(model, "get_image_features", model.forward)) == {"pixel_values"}
+        and (config.model_type in TOKEN_TYPES or arguments.keys().isdisjoint(TYPES))
+    )
+
+
+def required_of(function: Callable[..., Any]) -> set[str]:
+    """The arguments without which ``function`` cannot be called."""
+    given = signature(function).parameters.values()
+    return {one.name for one in given if one.default is one.empty and one.kind is Parameter.POSITIONAL_OR_KEYWORD}
+
+
 def config_of(model: PreTrainedModel, name: str) -> Any:
-    """The config of the tower that takes the input ``name``, or of a model without two towers."""
-    if not has_two_towers(model):
+    """The config of the tower that takes the input ``name``, or of a model that has none."""
+    if not (has_two_towers(model) or reads_pictures(model)):
         return model.config
     return model.config.vision_config if name == "pixel_values" else model.config.text_config
+
+
+class _AllAtOnce(TorchFunctionMode):
+    """A context in which a loop over the pictures of [pictures, tokens, width] takes all at once, as one picture.
+
+    A graph has no number of pictures, so that it cannot repeat a step for each.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (Tensor.__len__, Tensor.unbind) and args[0].ndim == 3 and args[0].is_floating_point():
+            return 1 if func is Tensor.__len__ else (args[0].flatten(0, 1),)
+        return func(*args, **(kwargs or {}))
+
+
+def called(model: PreTrainedModel, inputs: Mapping[str, Any], options: Mapping[str, bool]) -> Mapping[str, Any]:
+    """The fields of the result of the model's call; ``image`` has those of the tower that read the pictures.
+
+    Without a picture they are those of one: the tower cannot run with none.
+    """
+    if "pixel_values" not in inputs or not reads_pictures(model):
+        result: Mapping[str, Any] = model(**inputs, **options)
+        return result
+    others = {name: value for name, value in inputs.items() if name != "pixel_values"}
+    if types := TOKEN_TYPES.get(model.config.model_type):
+        others["token_type_ids"] = types(inputs["input_ids"], model.config.image_token_id)
+    pictures = inputs["pixel_values"]
+    recorded = {name: options[name] for name in RECORDED if name in options}
+    if is_empty(pictures):
+        one = torch.zeros(1, *pictures.shape[1:], dtype=model.dtype)
+        return {"image": _features(model, one, recorded), **model(**others, **options)}
+    with _without_counts():
+        seen = _features(model, pictures, recorded)
+        return {**model(**others, **options, mm_encoder_outputs={"image": seen}), "image": seen}
+
+
+def is_empty(pictures: Tensor) -> bool:
+    """Whether there is no picture; a graph has any number."""
+    count = pictures.shape[0]
+    return isinstance(count, int) and count == 0
+
+
+def tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
+    """The number of tokens that stand for a picture of ``shape``."""
+    with torch.inference_mode():
+        features = _features(model, torch.zeros(1, *shape), {"return_dict": True}).pooler_output
+    vectors = [features] if torch.is_tensor(features) else features  # of all pictures, or of each
+    return sum(prod(part.shape[:-1]) for part in vectors)
+
+
+def _features(model: Any, pixel_values: Tensor, options: Mapping[str, bool]) -> Any:
+    """The result of the tower, of which ``pooler_output`` takes the places of tokens."""
+    with _AllAtOnce():
+        return model.get_image_features(pixel_values, **options)
+
+
+@contextmanager
+def _without_counts() -> Iterator[None]:
+    """A context in which transformers does not compare the numbers of tokens and vectors: a graph cannot raise."""
+    before = os.environ.get(NO_CHECKS)
+    os.environ[NO_CHECKS] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(NO_CHECKS)
+        if before is not None:
+            os.environ[NO_CHECKS] = before
 
 
 def parts_of(whole: PreTrainedModel) -> dict[str, str]:

@@ -20,7 +20,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
-from export.hf.parts import has_two_towers, names_in, parts_of, with_head
+from export.hf.parts import has_two_towers, names_in, parts_of, reads_pictures, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
 from export.weights.checkpoint import WEIGHTS, digest_of, not_finite
@@ -103,7 +103,7 @@ def load(
     config = _attempt(folder, content, lambda: AutoConfig.from_pretrained(folder, **common))
     if len(getattr(config, "sub_configs", {})) > 1 and part is None:
         outline = _attempt(folder, content, lambda: _outline(_class_of(config, head), config))
-        if not has_two_towers(outline):
+        if not (has_two_towers(outline) or reads_pictures(outline)):
             advice = f"; --part exports one: {', '.join(parts)}" if (parts := parts_of(outline)) else ""
             raise ModelRefused(f"{folder} has several models in one{advice}")
     options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True, **common}

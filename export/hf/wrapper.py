@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from export.hf.heads import Row, heads_masked
-from export.hf.parts import has_two_towers
+from export.hf.parts import called, has_two_towers, is_empty, reads_pictures
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused
 from export.weights.checkpoint import listed
@@ -49,6 +49,11 @@ TWO_TOWERS = Stacks(  # for texts and for images, as CLIP has them
         "image_embedding": "image_embeds",
     },
 )
+WITH_PICTURES = Stacks(  # a language model, and the tower whose vectors it takes in place of tokens, as LLaVA has them
+    {"weights": "attentions", "vision_weights": "image.attentions"},
+    {"hidden_states": "hidden_states", "vision_hidden_states": "image.hidden_states"},
+    TWO_TOWERS.head_masks,
+)
 HIDDEN = (*TWO_STACKS.hidden_states, "vision_hidden_states")
 HEAD_MASKS = (*TWO_STACKS.head_masks, "vision_head_mask")
 VECTORS = {  # of the weights' heads
@@ -58,6 +63,7 @@ VECTORS = {  # of the weights' heads
     "vision_weights": ("vision_query", "vision_key"),
 }
 DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}  # DETR's decoder has learned queries
+OF_PICTURES = "vision_"  # begin of the names of outputs with an axis of pictures, the second
 BESIDE = ("pred_boxes",)  # fields of a call's result that are outputs beside logits
 MAIN = ("input_ids", "pixel_values", "input_features", "input_values")
 # Inputs in the shape of the first of these that is given.
@@ -82,6 +88,8 @@ def stacks_of(model: PreTrainedModel) -> Stacks:
     """The stacks of the model."""
     if has_two_towers(model):
         return TWO_TOWERS
+    if reads_pictures(model):
+        return WITH_PICTURES
     has_decoder = model.config.is_encoder_decoder and not DECODER_INPUTS.isdisjoint(arguments_of(model))
     return TWO_STACKS if has_decoder else ONE_STACK
 
@@ -98,6 +106,7 @@ class Wrapper(nn.Module):
         self.pooling = pooling
         self.stacks = stacks_of(model)
         self.rows: tuple[Row, ...] = ()
+        self.defaults: dict[str, Tensor] = {}  # of optional inputs without which it cannot be called
         self.with_weights = with_weights
         recorded = {"output_attentions": with_weights, "output_hidden_states": with_weights}
         fixed = {"use_cache": False, **recorded, "return_dict": True}
@@ -105,6 +114,7 @@ class Wrapper(nn.Module):
         self.fixed = {name: value for name, value in fixed.items() if name in known}
 
     def forward(self, **inputs: Tensor) -> SimpleNamespace:
+        inputs = self.defaults | inputs
         masks = {name: inputs.pop(name) for name in self.stacks.head_masks if name in inputs}
         given = dict(inputs)
         for name in MASKS.keys() & inputs.keys():
@@ -112,7 +122,7 @@ class Wrapper(nn.Module):
             given[name] = inputs[name].expand(like.shape)
         recorded: dict[Row, tuple[Tensor, Tensor]] = {}
         with heads_masked(masks, self.rows, recorded) if self.rows and self.with_weights else nullcontext():
-            result = self.model(**given, **self.fixed)
+            result = called(self.model, given, self.fixed)
         answers = self.stacks.answers
         outputs = {name: result[theirs] for name, theirs in answers.items()} or {"output": _answer(result)}
         outputs |= {name: result[name] for name in BESIDE if name in result}
@@ -123,6 +133,8 @@ class Wrapper(nn.Module):
             hidden = {name: _at(result, theirs) or () for name, theirs in self.stacks.hidden_states.items()}
             outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if _have_one_shape(layers)}
             outputs |= self._vectors(recorded)
+        if self.stacks == WITH_PICTURES and is_empty(given["pixel_values"]):
+            outputs = {name: x[:, :0] if name.startswith(OF_PICTURES) else x for name, x in outputs.items()}
         return SimpleNamespace(**outputs)
 
     def _vectors(self, recorded: Mapping[Row, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:

@@ -24,6 +24,10 @@ class Towers:
     processor: str
     settings: Mapping[str, Any]
 
+    def image_processor(self) -> Any:
+        """The processor, with Pillow."""
+        return get_image_processor_class_from_name(f"{self.processor}ImageProcessorPil")(**self.settings)
+
 
 MODELS = {
     "clip": Towers(Family("CLIPModel", CONFIG), "CLIP", CROPPED),
@@ -34,14 +38,8 @@ MODELS = {
 }
 
 
-def processor_of(name: str) -> Any:
-    """The image processor of a model, with Pillow."""
-    towers = MODELS[name]
-    return get_image_processor_class_from_name(f"{towers.processor}ImageProcessorPil")(**towers.settings)
-
-
 def save_towers(name: str, folder: Path) -> None:
     """Write the model's directory, with a tokenizer of words."""
     save(MODELS[name].family, folder)
     save_tokenizer(folder)
-    processor_of(name).save_pretrained(folder)
+    MODELS[name].image_processor().save_pretrained(folder)

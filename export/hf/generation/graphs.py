@@ -18,7 +18,7 @@ from export.hf.generation.past import IN_PLACE, tensors_of
 from export.hf.generation.quantized import BITS, BLOCK, quantized
 from export.hf.generation.verification import Steps, failure, largest_errors, pads_left
 from export.hf.pretrained import ModelRefused
-from export.hf.verification.examples import draw
+from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import Report
 from export.hf.wrapper import arguments_of, has_two_stacks
@@ -27,7 +27,7 @@ from models.block import Block, Dim, Input, Output, Sizes
 
 DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"  # file names; OUTPUT is DECODE without the weights
 Shapes = list[tuple[int, ...]]
-TRACED: Sizes = {"batch": 2, "n": 5, "m": 3, "s": 7}
+TRACED: Sizes = {"batch": 2, "n": 5, "m": 3, "s": 7, "images": 4}
 PROBED: Sizes = {"batch": 2, "n": 7, "m": 3, "images": 1}
 TOKENS = (  # of generation_config.json, that the service needs
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
@@ -120,7 +120,8 @@ def _names_of_result(model: PreTrainedModel, block: Block) -> set[str]:
 
 
 def _drawn(block: Block) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array) for name, array in draw(block.inputs, PROBED).items()}
+    drawn = draw(block.inputs, with_room(PROBED, block.inputs))
+    return {name: torch.from_numpy(array) for name, array in drawn.items()}
 
 
 def _caches(model: PreTrainedModel, block: Block) -> tuple[Shapes, Shapes]:
@@ -178,6 +179,7 @@ def _step_block(block: Block, model: PreTrainedModel, past: Shapes, cross: Shape
     inputs: dict[str, Input] = {}
     if not cross:
         inputs |= {"input_ids": replace(ids, shape=("batch", "m")), "attention_mask": _mask("n + m")}
+        inputs |= {name: spec for name, spec in block.inputs.items() if spec.placeholder}
     else:
         inputs["decoder_input_ids"] = ids
         if "attention_mask" in block.inputs and "attention_mask" in arguments_of(model):

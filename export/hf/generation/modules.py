@@ -11,6 +11,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from export.hf.generation.past import PastCache, fixed_cache, tensors_of
+from export.hf.parts import called
 from export.hf.wrapper import arguments_of, has_two_stacks
 
 PAST = ("key", "value")
@@ -25,7 +26,8 @@ def names(prefix: str, layers: int) -> list[str]:
 class Step(nn.Module):
     """New tokens behind a past: the logits of the token after the last one, and the tokens' keys and values.
 
-    Inputs: ``input_ids`` [batch, m] and ``attention_mask`` [batch, n + m], with padding at the left; of two stacks
+    Inputs: ``input_ids`` [batch, m] and ``attention_mask`` [batch, n + m], with padding at the left, and the pictures
+    among the new tokens, ``pixel_values`` [images, channels, height, width], if the model reads some; of two stacks
     ``decoder_input_ids`` [batch, m], ``attention_mask`` [batch, s] of the source if it is text, ``cross_key_0``, ...
     [s, batch, heads, width]. ``past_key_0``, ... are [1 + n, batch, heads, width] (``past``).
 
@@ -43,7 +45,7 @@ class Step(nn.Module):
 
     def forward(self, **inputs: Tensor) -> SimpleNamespace:
         cache = PastCache([inputs[name] for name in names("past_", self.layers)], self.in_place)
-        arguments: dict[str, Any] = dict(RECORDED)
+        arguments: dict[str, Any] = {}
         if "logits_to_keep" in self.known:
             arguments["logits_to_keep"] = 1
         if self.has_two_stacks:
@@ -55,12 +57,13 @@ class Step(nn.Module):
         else:
             mask = inputs["attention_mask"]
             arguments |= {"input_ids": inputs["input_ids"], "attention_mask": mask, "past_key_values": cache}
+            arguments |= {name: inputs[name] for name in ("pixel_values",) if name in inputs}
             if "position_ids" in self.known:
                 positions = (mask.cumsum(-1) - 1).clamp(min=0)
                 arguments["position_ids"] = positions[:, -inputs["input_ids"].shape[1] :]
         with cache.attended() if self.in_place else nullcontext():
-            result = self.model(**arguments)
-        outputs = {"logits": result.logits[:, -1], **dict(zip(names("", self.layers), cache.new(), strict=True))}
+            result = called(self.model, arguments, RECORDED)
+        outputs = {"logits": result["logits"][:, -1], **dict(zip(names("", self.layers), cache.new(), strict=True))}
         return SimpleNamespace(**outputs, **_recorded(result, self.has_two_stacks))
 
     def _after_encoder(self, cross: Sequence[Tensor]) -> dict[str, Any]:
@@ -97,7 +100,7 @@ def _recorded(result: Any, two_stacks: bool) -> dict[str, Tensor]:
     prefix = "decoder_" if two_stacks else ""
     outputs = {"weights": torch.stack(result[f"{prefix}attentions"])}
     if two_stacks:
-        outputs["cross_weights"] = torch.stack(result.cross_attentions)
+        outputs["cross_weights"] = torch.stack(result["cross_attentions"])
     hidden = result[f"{prefix}hidden_states"]
     if all(layer.shape == hidden[0].shape for layer in hidden):
         outputs["hidden_states"] = torch.stack(hidden)

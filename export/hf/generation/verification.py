@@ -7,12 +7,13 @@ the other graphs: twice the error of transformers' float32, plus one unit in the
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 from onnxruntime import InferenceSession
 
 from export.hf.generation.modules import names
+from export.hf.verification.examples import place
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import budget_of
 from export.verification.budget import largest_error
@@ -85,14 +86,15 @@ class Steps:
 def failure(steps: Steps, block: Block, original: Original) -> Check | None:
     """The worst failed check of a single row; None if all are passed."""
     rng = np.random.default_rng(0)
-    failed = [check for chunks in PROMPTS for check in _single(steps, block, original, chunks, rng) if not check.ok]
+    prompts = _prompts(block)
+    failed = [check for chunks in prompts for check in _single(steps, block, original, chunks, rng) if not check.ok]
     return max(failed, key=lambda check: check.error / (check.budget or 1), default=None)
 
 
 def largest_errors(steps: Steps, block: Block, original: Original) -> dict[str, float]:
     """The largest error of each output against float64; of ``tokens`` how far a logit was below the largest one."""
     rng, errors = np.random.default_rng(0), dict[str, float]()
-    for chunks in PROMPTS:
+    for chunks in _prompts(block):
         for check in _single(steps, block, original, chunks, rng):
             errors[check.output] = max(errors.get(check.output, 0.0), check.error)
     return errors
@@ -119,11 +121,19 @@ def pads_left(steps: Steps, block: Block, original: Original) -> bool:
 def _single(
     steps: Steps, block: Block, original: Original, chunks: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Check]:
-    inputs = source_of(block, rng) if steps.encoder else {}
     prompt = tokens_of(block, original, sum(chunks), rng)
+    is_whole = steps.encoder is None and len(chunks) == 1
+    pictures = placed_pictures(block, prompt, rng) if is_whole else {}
+    inputs = source_of(block, rng) if steps.encoder else pictures
     parts = [prompt[:, start:end] for start, end in pairwise([0, *np.cumsum(chunks).tolist()])]
     limit = block.limits.get("m" if steps.encoder else "n", TOKENS + prompt.size)
-    runs = steps.run(parts, np.ones_like(prompt), steps.source(inputs), min(TOKENS, limit - prompt.size))
+    count = min(TOKENS, limit - prompt.size)
+    runs = steps.run(
+        parts, np.ones_like(prompt), steps.source(inputs), count, lambda start, _: {} if start else pictures
+    )
+    if pictures:  # whose tokens are those of the prompt: the whole run would take later ones for tokens of others
+        tokens = [spec.placeholder.token for spec in block.inputs.values() if spec.placeholder]
+        runs = [runs[0], *takewhile(lambda run: not np.isin(run["ids"], tokens).any(), runs[1:])]
     name = f"{'+'.join(map(str, chunks))} tokens"
     yield from _compared(name, runs, len(chunks), inputs, steps.ids, original)
 
@@ -183,6 +193,23 @@ def source_of(block: Block, rng: np.random.Generator) -> dict[str, np.ndarray]:
     if spec.dtype == "int64":
         return {name: rng.integers(0, int(spec.maximum or 0) + 1, shape)}
     return {name: rng.standard_normal(shape, np.float32)}
+
+
+def _prompts(block: Block) -> list[tuple[int, ...]]:
+    """The lengths of the chunks of each prompt; of a model that reads pictures, of one with a picture, too."""
+    counts = [spec.placeholder.count for spec in block.inputs.values() if spec.placeholder]
+    return [*PROMPTS, *((count + max(PADDED),) for count in counts)]
+
+
+def placed_pictures(block: Block, prompt: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """As many random pictures as fit into ``prompt``, whose tokens are put there; none of another model."""
+    pictures = {}
+    for name, spec in block.inputs.items():
+        if spec.placeholder:
+            shape = prompt.size // spec.placeholder.count, *map(int, spec.shape[1:])
+            pictures[name] = rng.standard_normal(shape, np.float32)
+            place(prompt, spec.placeholder, shape[0], rng)
+    return pictures
 
 
 def tokens_of(block: Block, original: Original, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -121,7 +121,8 @@ def _failure(
         np.ones_like(ids), source, 0, lambda *ends: {} if of_encoder else _part(own, site.name, *ends),
     )  # fmt: skip
     actual = joined_outputs(runs, 0, 0)
-    rounded, exact = ({name: _of_row(array, name, ends) for name, array in one.items()} for one in answers)
+    names = actual.keys() & answers[0].keys()
+    rounded, exact = ({name: _of_row(one[name], name, ends) for name in names} for one in answers)
     return difference(actual, rounded, exact)
 
 

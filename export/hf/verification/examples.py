@@ -1,12 +1,13 @@
 """Example inputs of a model of transformers: every length and row, with padding at the right, at the left, anywhere."""
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 from zlib import crc32
 
 import numpy as np
 
 from export.hf.wrapper import HEAD_MASKS
-from models.block import Input, Sizes, size
+from models.block import Input, Placeholder, Sizes, size
 from models.examples import within
 
 SIZES: dict[str, Sizes] = {
@@ -29,6 +30,7 @@ def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, 
     """
     rng = np.random.default_rng(seed)
     drawn: dict[str, np.ndarray] = {}
+    placeholders = {name: spec.placeholder for name, spec in inputs.items() if spec.placeholder}
     for name, spec in inputs.items():
         shape = [size(dim, sizes) for dim in spec.shape]
         if name in HEAD_MASKS and padding != HEADS:
@@ -39,7 +41,23 @@ def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, 
             drawn[name] = rng.integers(0, size(spec.maximum or 0, sizes) + 1, shape)
         elif padding:
             drawn[name] = _mask(padding, shape, rng)
+    for name, placeholder in placeholders.items():
+        ids = drawn["input_ids"]
+        drawn[name] = drawn[name][: ids.size // placeholder.count]
+        place(ids, placeholder, len(drawn[name]), rng)
     return drawn
+
+
+def place(ids: np.ndarray, placeholder: Placeholder, rows: int, rng: np.random.Generator) -> None:
+    """Put the tokens that stand for ``rows`` rows of an input at random places in ``ids``, and none elsewhere."""
+    ids[ids == placeholder.token] = 1 if placeholder.token == 0 else 0
+    ids.reshape(-1)[rng.choice(ids.size, rows * placeholder.count, replace=False)] = placeholder.token
+
+
+def with_room(sizes: Sizes, inputs: Mapping[str, Input]) -> Sizes:
+    """``sizes`` with ``n`` so much larger that rows have the tokens that stand for all images."""
+    counts = (spec.placeholder.count for spec in inputs.values() if spec.placeholder)
+    return {**sizes, "n": sizes["n"] + sum(ceil(sizes["images"] / sizes["batch"]) * count for count in counts)}
 
 
 def _mask(padding: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:
@@ -74,7 +92,7 @@ def examples(
 
 def documented(inputs: Mapping[str, Input]) -> dict[str, object]:
     """A small request for the documentation; empty if the inputs are large, as images are."""
-    drawn = draw(inputs, DOCUMENTED)
+    drawn = {name: array for name, array in draw(inputs, DOCUMENTED).items() if array.size}
     if sum(array.size for array in drawn.values()) > MAX_DOCUMENTED:
         return {}
     return {name: np.round(array.astype(float), 2).astype(array.dtype).tolist() for name, array in drawn.items()}

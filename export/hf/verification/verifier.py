@@ -13,7 +13,7 @@ import numpy as np
 from onnxruntime import InferenceSession
 
 from export.hf.pretrained import ModelRefused
-from export.hf.verification.examples import SIZES, examples
+from export.hf.verification.examples import SIZES, examples, with_room
 from export.hf.verification.float64 import Original
 from export.hf.wrapper import BESIDE, TWO_TOWERS
 from export.verification.budget import largest_error
@@ -35,7 +35,9 @@ MAX_PRODUCTS = 100_000_000_000
 
 def sizes_of(block: Block, learned: int) -> dict[str, Sizes]:
     """The sizes to verify at, by name; the largest lengths among them, unless that would take minutes."""
-    chosen = {name: SIZES[name] for name in SIZES if learned <= SLOW or name in FEW}
+    chosen = {name: with_room(SIZES[name], block.inputs) for name in SIZES if learned <= SLOW or name in FEW}
+    if any(spec.placeholder for spec in block.inputs.values()):
+        chosen["text"] = {**SIZES["distinct"], "images": 0}
     if not block.limits:
         return chosen
     largest = {

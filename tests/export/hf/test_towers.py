@@ -15,7 +15,7 @@ from tests.support.application import running
 from tests.support.families import IMAGE, TEXT, Family, save
 from tests.support.media import files, text_of
 from tests.support.texts import TEXTS, tokenizer
-from tests.support.towers import MODELS, processor_of
+from tests.support.towers import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 SLACK = 4  # of two float32 runs of the same numbers, one may be so many times as far from float64 as the other
@@ -64,7 +64,7 @@ def served(request, towers):
     folder = towers(request.param)
     model = transformers.AutoModel.from_pretrained(folder / "model", attn_implementation="eager").eval()
     with running(folder / "models") as client:
-        yield Served(client, model, processor_of(request.param))
+        yield Served(client, model, MODELS[request.param].image_processor())
 
 
 def test_texts_and_pictures_have_the_outputs_of_transformers(served):

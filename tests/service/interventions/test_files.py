@@ -9,7 +9,7 @@ from PIL import Image
 from tests.support.application import running
 from tests.support.media import files, text_of
 from tests.support.texts import TEXTS
-from tests.support.towers import processor_of
+from tests.support.towers import MODELS
 
 pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # those of transformers
 PICTURE, OTHER = (files()[name] for name in ("JPEG", "320x240"))
@@ -27,7 +27,7 @@ def client(towers):
 
 def tensor(content):
     """What the processor of transformers makes of a file."""
-    processor = processor_of("clip")
+    processor = MODELS["clip"].image_processor()
     return np.asarray(processor([Image.open(io.BytesIO(content)).convert("RGB")])["pixel_values"]).tolist()
 
 

@@ -1,0 +1,82 @@
+"""Small language models that read pictures, as ``save_pretrained`` writes them."""
+
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from tests.support.families import GROUPED, IMAGE, Family, save
+from tests.support.texts import tokenizer
+from tests.support.towers import CROPPED, SIZE, Towers
+
+IMAGE_TOKEN = "<image>"
+TOKEN = len(tokenizer())  # its id
+GEMMA = {**GROUPED, "head_dim": 8}
+SIGLIP = {**IMAGE, "model_type": "siglip_vision_model", "vision_use_head": False}
+CONFIG = {"image_token_id": TOKEN, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+READERS = {
+    "llava": Towers(
+        Family(
+            "LlavaForConditionalGeneration",
+            {
+                **CONFIG,
+                "text_config": {**GROUPED, "model_type": "llama"},
+                "vision_config": {**IMAGE, "num_hidden_layers": 3, "model_type": "clip_vision_model"},
+            },
+        ),
+        "CLIP",
+        CROPPED,
+    ),
+    "paligemma": Towers(
+        Family(
+            "PaliGemmaForConditionalGeneration",
+            {
+                **CONFIG,
+                "text_config": {**GEMMA, "model_type": "gemma"},
+                "vision_config": {**SIGLIP, "projection_dim": 32},
+                "projection_dim": 32,
+            },
+        ),
+        "Siglip",
+        {"size": SIZE},
+    ),
+    "gemma 3": Towers(
+        Family(
+            "Gemma3ForConditionalGeneration",
+            {
+                **CONFIG,
+                "text_config": {**GEMMA, "model_type": "gemma3_text", "sliding_window": 8},
+                "vision_config": SIGLIP,
+                "mm_tokens_per_image": 16,
+            },
+        ),
+        "Siglip",
+        {"size": SIZE},
+    ),
+    "internvl": Towers(
+        Family(
+            "InternVLForConditionalGeneration",
+            {
+                **CONFIG,
+                "text_config": {**GROUPED, "model_type": "qwen2"},
+                "vision_config": {**IMAGE, "image_size": [16, 16], "patch_size": [2, 2]},
+            },
+        ),
+        "Siglip",
+        {"size": SIZE},
+    ),
+}
+
+
+def tokenizer_with_pictures() -> PreTrainedTokenizerFast:
+    """The tokenizer of words, which knows the token for a picture."""
+    words = tokenizer()
+    words.add_special_tokens({"additional_special_tokens": [IMAGE_TOKEN]})
+    return words
+
+
+def save_reader(name: str, folder: Path) -> None:
+    """Write the model's directory, with its tokenizer and its image processor."""
+    save(READERS[name].family, folder)
+    tokenizer_with_pictures().save_pretrained(folder)
+    READERS[name].image_processor().save_pretrained(folder)
