@@ -26,6 +26,7 @@ from service.generation.scheduler import MAX_UNREAD, Scheduler
 from service.generation.sequence import GrowingSequence
 from service.http.direct import RequestContext
 from service.http.response import Pieces, join
+from service.inference.source import joined
 from service.inference.stages import Stage, Stages, run_stages
 from service.interventions.intervenable import HEAD
 from service.interventions.lens.steps import lens_graphs, lens_of
@@ -204,7 +205,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         check_outputs(fields.wanted.outputs, decoder)
         tensors = yield Stage(pipeline.decoding, len(content), read_all(fields.tensors, context.reservation))
         if fields.files is not None:
-            tensors |= yield from self._files.tensors(fields.files, model, context)
+            tensors = joined(tensors, (yield from self._files.tensors(fields.files, model, context)))
         size = fields.texts.size if fields.texts else 0
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:

@@ -11,7 +11,7 @@ import numpy as np
 from service.engine.task import Execute, InferenceTask
 from service.generation.decoder import CHANGED, DECODE, ENCODER, LOGITS, OUTPUT, Decoder
 from service.generation.past import Past
-from service.generation.sequence import PREFILL, Arrays, GrowingSequence
+from service.generation.sequence import Arrays, GrowingSequence
 from service.interventions.intervenable import HIDDEN
 from service.model.estimate import RunEstimate
 from service.model.graph import Graph, RunOptions
@@ -150,7 +150,7 @@ class SequenceGroup:
         logits = np.empty((1, self.decoder.vocabulary), np.float32)
         of_prompt = self.decoder.beside(graph, self._name(OUTPUT))
         while (new := sequence.length - 1 - sequence.computed) > 0:
-            self._compute(of_prompt, past, min(new, PREFILL), {LOGITS: logits}, options)
+            self._compute(of_prompt, past, min(new, sequence.next_run), {LOGITS: logits}, options)
         return past
 
     def _compute(self, graph: Graph, past: Past, new: int, outputs: Arrays, options: RunOptions | None) -> None:
@@ -165,6 +165,8 @@ class SequenceGroup:
         inputs = {self.decoder.ids: ids}
         lead = self.members[0]
         inputs |= lead.encoded if self.decoder.generation.two_stacks else {MASK: mask}
+        if not lead.computed and lead.pictures:
+            inputs |= lead.source
         if lead.changes:
             inputs |= lead.changes.of_step(graph, lead.computed, lead.computed + new)
         run_into(graph.session.onnx, inputs | past.read(), {**outputs, **past.written(new)}, options)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, create_model
 from starlette.responses import JSONResponse, Response
 
 from service.generation.decoder import Decoder
-from service.generation.request import DEFAULT_NEW, MAX_STOPS
+from service.generation.request import DEFAULT_NEW, MAX_STOPS, inputs_beside_ids
 from service.generation.sampling import MAX_SEED
 from service.inference.source import FieldDefinitions
 from service.interventions.lens.request import TOP_K
@@ -184,8 +184,8 @@ def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: Fiel
     if decoder.generation.two_stacks:
         fields.append((str | None, Field(None, alias="decoder_text", description="what the decoder begins with")))
         fields.append((Integers | None, Field(None, alias="decoder_input_ids", description="[m]: the same as ids")))
-    if "input_features" in model.inputs:
-        fields.append((Any, Field(None, alias="input_features", description="see the operation without text")))
+    if tensors := inputs_beside_ids(model):
+        fields += [(Any, Field(None, alias=name, description="see the operation without text")) for name in tensors]
         fields += [
             (annotation, Field(None, alias=name, description=field.description))
             for name, (annotation, field) in files.items()

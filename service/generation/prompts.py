@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.base.errors import Invalid
+from service.base.messages import counted
 from service.generation.decoder import Decoder
 from service.generation.request import DECODER_IDS, DECODER_TEXT, DEFAULT_NEW, MAX_NEW, GenerateFields
+from service.model.checks import check_placeholders
+from service.model.model import Model
 from service.tokens.request import MAX_TEXTS, tokenize, tokenizer_of, tokens_json
 
 START = "decoder_start_token_id"
@@ -15,7 +18,10 @@ START = "decoder_start_token_id"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids that a sequence begins with, the inputs of the encoder, if there is one, and the most new tokens."""
+    """Token ids that a sequence begins with, and the most new tokens.
+
+    ``source`` are the inputs of the encoder, if there is one, or those for whose rows tokens stand.
+    """
 
     ids: np.ndarray
     source: Mapping[str, np.ndarray]
@@ -45,10 +51,13 @@ def prompts_of(fields: GenerateFields, tensors: Mapping[str, np.ndarray], decode
         inputs = [ids[mask == 1] for ids, mask in zip(texts.input_ids, texts.attention_mask, strict=True)]
         name, is_single, main = "text", fields.texts.is_single, "input_ids"
     else:
-        main = name = next(one for one in tensors if one != DECODER_IDS)
+        main = name = next(one for one in tensors if one not in (DECODER_IDS, *model.signature.placeholders))
         inputs, is_single = _rows(name, tensors[name], decoder)
     if not decoder.generation.two_stacks:
-        rows = [Prompt(ids, {}, _most(fields, name, ids, decoder)) for ids in inputs]
+        sources = _of_placeholders(name, inputs, tensors, model)
+        rows = [
+            Prompt(ids, source, _most(fields, name, ids, decoder)) for ids, source in zip(inputs, sources, strict=True)
+        ]
         return Prompts(rows, is_single, tokens)
     start = _decoder_prompt(fields, tensors, decoder)
     most = _most(fields, DECODER_TEXT if fields.decoder_text is not None else DECODER_IDS, start, decoder)
@@ -57,6 +66,36 @@ def prompts_of(fields: GenerateFields, tensors: Mapping[str, np.ndarray], decode
         if longest is not None and len(ids) > longest:
             raise Invalid(f"expected at most {longest} tokens, got {len(ids)}", name)
     return Prompts([Prompt(start, {main: row[None]}, most) for row in inputs], is_single, tokens)
+
+
+def _of_placeholders(
+    field: str, prompts: Sequence[np.ndarray], tensors: Mapping[str, np.ndarray], model: Model
+) -> list[dict[str, np.ndarray]]:
+    """For each prompt the rows of inputs for which its tokens stand.
+
+    Raises:
+        Invalid: other numbers of rows and tokens, or a prompt that ends with such a token.
+    """
+    sources: list[dict[str, np.ndarray]] = [{} for _ in prompts]
+    for name, placeholder in model.signature.placeholders.items():
+        rows, shape = tensors.get(name), model.inputs[name].shape[1:]
+        if rows is not None and rows.shape[1:] != shape:
+            raise Invalid(f"expected rows of shape {[*shape]}, got shape {[*rows.shape]}", name)
+        check_placeholders(name, placeholder, np.concatenate(prompts), 0 if rows is None else len(rows), field)
+        start = 0
+        for index, ids in enumerate(prompts if rows is not None else ()):
+            assert rows is not None
+            tokens = int((ids == placeholder.token).sum())
+            count, more = divmod(tokens, placeholder.count)
+            if more:
+                given, whole = counted(tokens, "token"), placeholder.count
+                raise Invalid(f"prompt {index} has {given} {placeholder.token}, not a multiple of {whole}", field)
+            if ids[-1] == placeholder.token:
+                raise Invalid(f"expected another token at the end than {placeholder.token}", field)
+            if count:
+                sources[index][name] = rows[start : start + count]
+            start += count
+    return sources
 
 
 def _rows(name: str, array: np.ndarray, decoder: Decoder) -> tuple[list[np.ndarray], bool]:

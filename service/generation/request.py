@@ -38,6 +38,7 @@ FIELDS = (
     *TEXTS, "input_ids", DECODER_TEXT, DECODER_IDS, MAX_NEW, *NUMBERS, "stop", *FLAGS, "outputs", "next_tokens",
     *CHANGES, *OPTIONS,
 )  # fmt: skip
+SPEECH = "input_features"
 IDS = TensorSpec("input_ids", np.dtype(np.int64), ("batch", "n"))
 
 
@@ -79,22 +80,23 @@ def read(
         Invalid: a field of another type, out of range, or that excludes another; ``field`` names it.
     """
     json, reader, model = parse_object(content, parts), JsonReader(parts), decoder.model
-    main = [name for name in model.inputs if name == "input_features"]
-    of_files = [*files.fields_for(model)] if main else []
-    fields = fields_of(json, reader, (*FIELDS, *main, *of_files))
+    beside = inputs_beside_ids(model)
+    of_files = [*files.fields_for(model)] if beside else []
+    fields = fields_of(json, reader, (*FIELDS, *beside, *of_files))
     given = {name: value for name, value in fields.items() if value is not None}
-    _exclude(given, ("text", "input_ids", *main, *of_files))
+    instead = [*beside, *of_files] if SPEECH in model.inputs else []  # of a text
+    _exclude(given, ("text", "input_ids", *instead))
     _exclude(given, (DECODER_TEXT, DECODER_IDS))
     two_stacks = decoder.generation.two_stacks
     for name in (DECODER_TEXT, DECODER_IDS):
         if name in given and not two_stacks:
             raise Invalid(f"not accepted: model '{model.name}' has one stack; its prompt is text or input_ids", name)
     texts = None
-    if not given.keys() & {"input_ids", *main, *of_files}:
+    if not given.keys() & {"input_ids", *instead}:
         texts = read_texts(reader, {name: given[name] for name in TEXTS if name in given}, model, max_text_bytes)
     tensors = {
         name: reader.tensor(_spec(name, model), given[name])
-        for name in ("input_ids", DECODER_IDS, *main)
+        for name in ("input_ids", DECODER_IDS, *beside)
         if name in given
     }
     most = given.get(MAX_NEW)
@@ -122,6 +124,11 @@ def read(
         files=files.read({name: reader.part(given[name]) for name in of_files if name in given}, model, reader),
         id=given.get(ID),
     )
+
+
+def inputs_beside_ids(model: Model) -> list[str]:
+    """The inputs that a prompt may have beside token ids, or in place of them."""
+    return [name for name in model.inputs if name == SPEECH or name in model.signature.placeholders]
 
 
 def check_outputs(names: Sequence[str], decoder: Decoder) -> None:
@@ -152,7 +159,7 @@ def _exclude(fields: Mapping[str, Any], names: Sequence[str]) -> None:
 
 
 def _spec(name: str, model: Model) -> TensorSpec:
-    return model.inputs[name] if name == "input_features" else TensorSpec(name, IDS.dtype, IDS.shape)
+    return TensorSpec(name, IDS.dtype, IDS.shape) if name in (IDS.name, DECODER_IDS) else model.inputs[name]
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:

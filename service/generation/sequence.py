@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import log, prod
 
 import numpy as np
 
@@ -45,7 +45,8 @@ class Wanted:
 class GrowingSequence:
     """A prompt and the tokens behind it, of which there are at most ``most``.
 
-    ``source`` are the encoder's inputs of a model with two stacks. ``past`` has its keys and values before it shares
+    ``source`` are the encoder's inputs of a model with two stacks, or the pictures that tokens of the prompt stand for:
+    the first run has all of these, and at most ``first_run`` tokens. ``past`` has its keys and values before it shares
     runs with other sequences: of ``computed`` tokens, all but the last one. Before ``begin`` it takes no memory.
     ``changes`` are those of its activations.
     """
@@ -67,6 +68,7 @@ class GrowingSequence:
         self.source, self.wanted, self.changes = source, wanted, changes
         self.past: Past | None = None
         self.computed = 0
+        self.first_run = max([PREFILL, *(1 + place for place in self._last_placeholders())])
         self.encoded: Arrays = {}  # inputs of each step that the encoder has computed, and its mask
         self.has_ended = False
         self._sampler = sampler
@@ -74,6 +76,22 @@ class GrowingSequence:
     def begin(self) -> None:
         """Take the memory of its ids."""
         self.ids = np.concatenate([self.ids, np.zeros(self.most, np.int64)])
+
+    def _last_placeholders(self) -> list[int]:
+        """The last place of a token that stands for a row of each input of the source."""
+        placeholders = self.model.signature.placeholders
+        tokens = (one.token for name, one in placeholders.items() if name in self.source)
+        return [int(np.flatnonzero(self.ids == token)[-1]) for token in tokens]
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures its prompt has."""
+        return sum(len(self.source[name]) for name in self.model.signature.placeholders if name in self.source)
+
+    @property
+    def next_run(self) -> int:
+        """The most tokens of its prompt in the next run."""
+        return PREFILL if self.computed else self.first_run
 
     @property
     def end(self) -> int:
@@ -111,6 +129,8 @@ class GrowingSequence:
         )
         before = self.changes.needs.size if self.changes and not self.computed else 0
         lens = self.wanted.lens.size if self.wanted.lens else 0
+        if self.pictures and not self.computed:
+            source += prod(dim_size(dim, {"images": self.pictures}) for dim in spec.image_rows)
         return scores * dim_size(spec.depth, {}) + (new + source) * spec.learned + before + lens
 
     def step_memory(self, new: int, length: int) -> int:
@@ -118,16 +138,20 @@ class GrowingSequence:
 
         The first run has the encoder's, too, whose weights are computed, whatever is requested.
         """
+        rows = new if self.pictures else min(new, PREFILL)  # of a run
         numbers = LOGIT_COPIES * self.decoder.vocabulary
         for weights, keys in (("weights", length), ("cross_weights", self.source_length)):
             layers, heads = self.decoder.heads(weights)
-            numbers += (SCORE_COPIES * heads * min(new, PREFILL) + 2 * layers * heads) * keys
+            numbers += (SCORE_COPIES * heads * rows + 2 * layers * heads) * keys
         if not self.computed:
             layers, heads = self.decoder.heads("encoder_weights")
             numbers += (SCORE_COPIES + layers) * heads * self.source_length**2
+            layers, heads = self.decoder.heads("vision_weights")
+            positions = int(self.model.outputs["vision_weights"].shape[-1]) if layers else 0
+            numbers += self.pictures * (SCORE_COPIES + layers) * heads * positions**2
         memory = ITEM_BYTES * numbers + (self.wanted.lens.memory if self.wanted.lens else 0)
         if self.changes:
-            memory += self.changes.memory(min(new, PREFILL), length)
+            memory += self.changes.memory(rows, length)
             memory += 0 if self.computed else self.changes.needs.memory + self.changes.needs.kept_bytes
         return memory
 

@@ -18,6 +18,7 @@ class Kind(NamedTuple):
     resample: Image.Resampling
     is_square: bool = True  # a size of one number is both sides', else that of the shortest
     crops: bool = False
+    without: str = ""  # a step that the file must not ask for
 
 
 BILINEAR, BICUBIC = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
@@ -28,6 +29,8 @@ KINDS = {  # those of transformers that have these steps and no others
     "ChineseCLIP": Kind(BICUBIC, is_square=False, crops=True),
     "CLIP": Kind(BICUBIC, is_square=False, crops=True),
     "DeiT": Kind(BICUBIC, crops=True),
+    "Gemma3": Kind(BILINEAR, without="do_pan_and_scan"),
+    "Llava": Kind(BICUBIC, is_square=False, crops=True, without="do_pad"),
     "OwlViT": Kind(BICUBIC),
     "Pvt": Kind(BICUBIC),
     "Segformer": Kind(BILINEAR),
@@ -85,6 +88,8 @@ def image_processor(
     kind = KINDS.get(_without_ending(name)) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"its image processor is {name or 'not named'}; supported: {', '.join(KINDS)}")
+    if kind.without and content.get(kind.without):
+        raise ValueError(f"its image processor has {kind.without}, which is not supported")
     resample = content.get("resample")
     resize = _sides(content.get("size"), kind.is_square) if content.get("do_resize") is not False else None
     crops = content.get("do_center_crop")

@@ -13,6 +13,7 @@ from zlib import crc32
 import numpy as np
 
 from service.base.errors import HeedError
+from service.model.checks import TOKENS
 from service.model.estimate import run_size
 from service.model.graph import Arrays, Graph
 from service.model.model import Model
@@ -144,6 +145,8 @@ def _draw(
             drawn[name] = rng.integers(int(minimum), dim_size(maximum, sizes) + 1, shape, tensor.dtype)
         else:
             drawn[name] = astype(rng.standard_normal(shape), tensor.dtype)
+    for placeholder in model.signature.placeholders.values():  # there are no rows for which its token would stand
+        drawn[TOKENS][drawn[TOKENS] == placeholder.token] -= 1 if placeholder.token else -1
     return drawn
 
 

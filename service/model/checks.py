@@ -9,11 +9,14 @@ import numpy as np
 
 from service.base.cache import BoundedCache
 from service.base.errors import Invalid
-from service.model.spec import Signature
+from service.base.messages import counted
+from service.model.spec import Placeholder, Signature
 from service.ort.io_binding import Shapes
 from service.ort.session import Arrays
 from service.tensors.dims import DimBinder, Sizes, broadcasts, dim_size, symbol
 from service.tensors.spec import TensorSpec
+
+TOKENS = "input_ids"
 
 
 class OutOfRange(Invalid, listed=False):
@@ -62,7 +65,26 @@ def bind(signature: Signature, inputs: Arrays, may_be_empty: bool = False) -> Si
             if other in inputs:
                 raise Invalid(f"cannot be given together with {other}", name)
     check_values(signature, inputs, binder.sizes)
+    for name, placeholder in signature.placeholders.items():
+        if TOKENS in inputs:
+            check_placeholders(name, placeholder, inputs[TOKENS], len(inputs.get(name, ())))
     return binder.sizes
+
+
+def check_placeholders(name: str, placeholder: Placeholder, ids: np.ndarray, rows: int, field: str = TOKENS) -> None:
+    """Raises Invalid: in ``ids`` another number of tokens stands for the ``rows`` of the input ``name``."""
+    token, count = placeholder.token, placeholder.count
+    got, expected = int((ids == token).sum()), rows * count
+    if got != expected and not rows:
+        raise Invalid(
+            f"{counted(got, 'token')} {token} stand for rows of {name}, {count} for each; there is none", field
+        )
+    if got != expected:
+        raise Invalid(
+            f"expected {counted(expected, 'token')} {token}, {count} for each of {counted(rows, 'row')} of {name} "
+            f"(in a text, one becomes {count}), got {got}",
+            field,
+        )
 
 
 def omitted(signature: Signature, inputs: Arrays) -> Arrays:

@@ -19,6 +19,13 @@ LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "MT
 Scalar = bool | int | float
 
 
+class Placeholder(BaseModel, frozen=True):
+    """So many of a token in ``input_ids`` stand for each row of an input, whose vectors take their places."""
+
+    token: int
+    count: int
+
+
 class InputSpec(BaseModel, frozen=True):
     """One input: its meaning, its default where it is a parameter, and its range."""
 
@@ -30,6 +37,7 @@ class InputSpec(BaseModel, frozen=True):
     excludes: tuple[str, ...] = ()
     only_for: tuple[str, ...] = ()  # of a required input: a request for none of these outputs may omit it
     mask: bool = False  # added to the scores: may contain -inf, may be sent as booleans
+    placeholder: Placeholder | None = None
 
 
 class OutputSpec(BaseModel, frozen=True):
@@ -101,6 +109,12 @@ class Signature:
         """The inputs whose numbers have a lower or an upper limit."""
         specs = self.spec.inputs.items() if self.spec else ()
         return [(name, spec) for name, spec in specs if spec.minimum is not None or spec.maximum is not None]
+
+    @cached_property
+    def placeholders(self) -> dict[str, Placeholder]:
+        """The inputs for whose rows tokens stand."""
+        specs = self.spec.inputs.items() if self.spec else ()
+        return {name: spec.placeholder for name, spec in specs if spec.placeholder}
 
     @cached_property
     def omissible(self) -> dict[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from service.native.schemas import (
     InputDescription,
     OutputDescription,
     ParameterDescription,
+    PlaceholderDescription,
     TokenizerDescription,
 )
 from service.ort.placement import provider_label
@@ -98,6 +99,10 @@ def _tokenizer(model: Model) -> TokenizerDescription | None:
         max_tokens=model.max_tokens("input_ids"),
         truncates_to=model.tokenizer.max_length,
         next_tokens=model.signature.predicts_tokens,
+        placeholders=[
+            PlaceholderDescription(input=name, token=model.tokenizer.token(one.token), id=one.token, count=one.count)
+            for name, one in model.signature.placeholders.items()
+        ],
     )
 
 

@@ -45,6 +45,15 @@ class OutputDescription(BaseModel):
     description: str
 
 
+class PlaceholderDescription(BaseModel):
+    """What is written in a text where a row of an input, such as a picture, stands."""
+
+    input: str
+    token: str | None = Field(description="in a text; it becomes count tokens")
+    id: int
+    count: int = Field(description="tokens in input_ids for each row")
+
+
 class TokenizerDescription(BaseModel):
     """How a model takes texts."""
 
@@ -53,6 +62,7 @@ class TokenizerDescription(BaseModel):
         description="texts are truncated to this many tokens; null = longer ones are rejected"
     )
     next_tokens: bool = Field(description="whether it is a language model that predicts the next token")
+    placeholders: list[PlaceholderDescription] = Field(description="tokens that stand for pictures; empty = none")
 
 
 class PreprocessorDescription(BaseModel):

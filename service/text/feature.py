@@ -28,7 +28,8 @@ class TextFeature(Feature):
 
     def load(self, folder: Path, model: Model) -> None:
         if not model.inputs.keys().isdisjoint(TOKEN_INPUTS):
-            model.tokenizer = load_tokenizer(folder)
+            placeholders = [*model.signature.placeholders.values()]
+            model.tokenizer = load_tokenizer(folder, placeholders[0] if placeholders else None)
 
     def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         return openapi.routes(blocks, core.source)

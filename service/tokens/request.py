@@ -51,7 +51,7 @@ class TextFields:
         tokenizer, tokens = tokenizer_of(model), 0
         for prefix, texts in self.texts.items():
             limit = model.max_tokens(f"{prefix}input_ids")
-            longest = max(map(_size, texts)) + SPECIAL_TOKENS
+            longest = max(_size(text) + tokenizer.added_tokens(text) for text in texts) + SPECIAL_TOKENS
             lengths = (longest, limit, tokenizer.cut_length(limit, self.truncation))
             tokens += len(texts) * min(length for length in lengths if length is not None)
         return self.size * TOKENIZING_BYTES + tokens * TOKEN_BYTES

@@ -7,7 +7,7 @@ while it converts its results to Python lists, so long results are converted in 
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from service.base.errors import Invalid
+from service.model.spec import Placeholder
 from service.tokens.growing_text import GrowingText
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library; a request uses one thread
@@ -64,12 +65,14 @@ class _Piece(NamedTuple):
 class Tokenizer:
     """The tokenizer in ``file``. Padding and truncation are as the file says, but padding ends with the longest text.
 
+    A token that is a ``placeholder`` becomes as many of them as stand for one row of an input.
+
     Raises:
         ModuleNotFoundError: the package tokenizers is not installed.
         ValueError: the file is broken.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, placeholder: Placeholder | None = None) -> None:
         import tokenizers
 
         self._library = tokenizers
@@ -85,6 +88,7 @@ class Tokenizer:
         whole.no_truncation()
         self._by_length: dict[int | None, tokenizers.Tokenizer] = {None: whole}
         self._lock = threading.Lock()
+        self._placeholder = placeholder
 
     def encode(
         self,
@@ -110,14 +114,27 @@ class Tokenizer:
         encodings, truncated = self._encode_all(texts, longest, special_tokens)
         for index, encoding in enumerate(encodings):
             # before any list of its tokens is made, for which the interpreter's lock is held
-            if limit is not None and len(encoding) > limit:
+            if limit is not None and (length := len(encoding) + self._added(encoding)) > limit:
                 raise Invalid(
-                    f"expected at most {limit} tokens, got {len(encoding)}{_place(index, encodings)}; "
+                    f"expected at most {limit} tokens, got {length}{_place(index, encodings)}; "
                     "set truncation to true to cut it"
                 )
             if all(encoding.special_tokens_mask):
                 raise Invalid("expected text, got an empty or blank string" + _place(index, encodings))
         return self._padded([self._row(encoding, decoder_start) for encoding in encodings], truncated)
+
+    def added_tokens(self, text: Text) -> int:
+        """Upper bound on the tokens that placeholders in ``text`` become, beyond themselves."""
+        name = self._placeholder and self.token(self._placeholder.token)
+        if not self._placeholder or not name:
+            return 0
+        count = text.count(name) if isinstance(text, str) else sum(one.count(name) for one in text)
+        return count * (self._placeholder.count - 1)
+
+    def _added(self, encoding: Any) -> int:
+        """The tokens that the placeholders of ``encoding`` become, beyond themselves."""
+        one = self._placeholder
+        return encoding.ids.count(one.token) * (one.count - 1) if one else 0
 
     def token(self, index: int) -> str | None:
         """The token with this id; None where there is none."""
@@ -218,9 +235,22 @@ class Tokenizer:
             end = min(place + len(part), left)
             count = end - place
             lists = part.tokens[:count], part.offsets[:count], sequence_ids[place:end]
-            row.append(_piece(part.ids[:count], part.type_ids[:count], *lists))
+            row += self._pieces(part.ids[:count], part.type_ids[:count], *lists)
             place = end
         return row
+
+    def _pieces(self, ids: list[int], *lists: list[Any]) -> Iterator[_Piece]:
+        """The tokens with these ids, of which a placeholder is a piece of its own; ``lists`` are as of ``_piece``."""
+        one, start = self._placeholder, 0
+        for place in [place for place, token in enumerate(ids) if one and token == one.token]:
+            assert one is not None
+            if place > start:
+                yield _piece(ids[start:place], *(elements[start:place] for elements in lists))
+            type_id, *others = (elements[place] for elements in lists)
+            yield _repeated(one.count, one.token, type_id, *others)
+            start = place + 1
+        if start < len(ids):
+            yield _piece(ids[start:], *(elements[start:] for elements in lists))
 
     def _padded(self, rows: Sequence[list[_Piece]], truncated: list[bool]) -> TokenizedTexts:
         """``rows`` with the same length."""
@@ -250,9 +280,14 @@ class Tokenizer:
         )
 
     def _padding(self, count: int) -> _Piece:
-        ids, type_ids = (np.full(count, filler, np.int64) for filler in (self._pad_id, self._pad_type_id))
-        fillers = (orjson.dumps(filler) for filler in (self._pad_token, (0, 0), None))
-        return _Piece(ids, type_ids, *(((filler + b",") * count)[:-1] for filler in fillers))
+        return _repeated(count, self._pad_id, self._pad_type_id, self._pad_token, (0, 0), None)
+
+
+def _repeated(count: int, token: int, type_id: int, *elements: Any) -> _Piece:
+    """The same token so many times; ``elements`` are its token, offsets and sequence id."""
+    ids, type_ids = (np.full(count, number, np.int64) for number in (token, type_id))
+    json = (orjson.dumps(element) for element in elements)
+    return _Piece(ids, type_ids, *(((one + b",") * count)[:-1] for one in json))
 
 
 def _piece(ids: list[int], type_ids: list[int], *lists: Sequence[Any]) -> _Piece:
@@ -261,8 +296,10 @@ def _piece(ids: list[int], type_ids: list[int], *lists: Sequence[Any]) -> _Piece
     return _Piece(np.array(ids, np.int64), np.array(type_ids, np.int64), *json)
 
 
-def load_tokenizer(folder: Path) -> Tokenizer | None:
+def load_tokenizer(folder: Path, placeholder: Placeholder | None = None) -> Tokenizer | None:
     """The tokenizer in ``folder``; None if there is none, or if the package tokenizers is not installed.
+
+    That of a model with a ``placeholder`` repeats this token.
 
     Raises:
         ValueError: its file is broken.
@@ -271,7 +308,7 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     if not file.is_file():
         return None
     try:
-        return Tokenizer(file)
+        return Tokenizer(file, placeholder)
     except ModuleNotFoundError:
         advice = "pip install 'heed-attention[text]'"
         log.warning("%s: texts are not accepted, because the package tokenizers is not installed: %s", file, advice)

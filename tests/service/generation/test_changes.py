@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from service.engine.engine import INLINE_NS
-from service.generation import endpoint, group
+from service.generation import endpoint, sequence
 from tests.support.in_process import serving_in_process
 
 PROMPT = [5, 9, 14, 30]
@@ -88,7 +88,7 @@ def test_a_prompt_in_several_runs_is_changed_as_in_one(ask, monkeypatch, changes
     body = {"outputs": ["weights", "logprobs"], "interventions": changes}
     expected = ask(**body)
     assert ids_of(expected) != ids_of(ask()) or changes[0]["at"] == "weights"
-    monkeypatch.setattr(group, "PREFILL", 2)
+    monkeypatch.setattr(sequence, "PREFILL", 2)
     assert_same(ask(**body), expected)
 
 

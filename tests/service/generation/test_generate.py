@@ -162,7 +162,7 @@ def test_a_list_has_the_tokens_of_each_prompt_alone(ask):
 
 
 def test_a_long_prompt_is_computed_in_parts(ask, model, monkeypatch):
-    monkeypatch.setattr("service.generation.group.PREFILL", 7)
+    monkeypatch.setattr("service.generation.sequence.PREFILL", 7)
     ids = np.random.default_rng(0).integers(5, 60, 30).tolist()
     answer = ask(input_ids=ids, max_new_tokens=5)["generated"]
     assert [token["id"] for token in answer] == generated(model, 5, ids=ids).sequences[0, 30:].tolist()

@@ -58,3 +58,10 @@ def test_the_numbers_are_those_of_transformers(name, tmp_path):
         expected = reference(reference.convert_to_rgb(image), return_tensors="np")["pixel_values"][0]
         actual = own(picture.unpacked(3))
         np.testing.assert_array_equal(actual, expected.astype(np.float32), err_msg=file)
+
+
+@pytest.mark.parametrize(("kind", "step"), [("Gemma3", "do_pan_and_scan"), ("Llava", "do_pad")])
+def test_a_step_that_is_not_supported_is_named(kind, step):
+    content = {"image_processor_type": f"{kind}ImageProcessor", "size": {"height": 24, "width": 24}, step: True}
+    with pytest.raises(ValueError, match=f"has {step}, which is not supported"):
+        image_processor(content, preprocessor(content), 3, 24, 24)

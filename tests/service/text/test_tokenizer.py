@@ -8,6 +8,7 @@ import pytest
 
 import service.tokens.tokenizer
 from service.base.errors import Invalid
+from service.model.spec import Placeholder
 from service.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.texts import tokenizer
 
@@ -53,6 +54,35 @@ def test_a_decoder_reads_its_start_once_and_all_but_the_last(folder):
     assert encoded.attention_mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     encoded = load_tokenizer(folder).encode(["a cat"], None, decoder_start=0)  # which the tokenizer itself adds
     assert listed(encoded.tokens) == [["<s>", "a", "cat"]]
+
+
+@pytest.fixture
+def three_for_a_cat(folder):
+    """The tokenizer of a model in which three tokens ``cat`` stand for a picture."""
+    return load_tokenizer(
+        folder, Placeholder(token=load_tokenizer(folder).encode(["cat"], None).input_ids[0, 1], count=3)
+    )
+
+
+def test_a_placeholder_becomes_as_many_tokens_of_the_same_place(three_for_a_cat):
+    encoded = three_for_a_cat.encode(["the cat sat on cat cat", "who"], None)
+    words = ["<s>", "the", *["cat"] * 3, "sat", "on", *["cat"] * 6, "</s>"]
+    assert listed(encoded.tokens) == [words, ["<s>", "who", "</s>", *["[PAD]"] * 11]]
+    assert listed(encoded.offsets)[0] == [
+        [0, 0], [0, 3], *[[4, 7]] * 3, [8, 11], [12, 14], *[[15, 18]] * 3, *[[19, 22]] * 3, [0, 0]
+    ]  # fmt: skip
+    assert listed(encoded.sequence_ids)[0] == [None, *[0] * 12, None]
+    assert encoded.attention_mask.tolist() == [[1] * 14, [1] * 3 + [0] * 11]
+    ids = encoded.input_ids[0].tolist()
+    assert ids[2:5] == ids[7:10] == ids[10:13] == [ids[2]] * 3
+
+
+def test_the_tokens_of_placeholders_count(three_for_a_cat):
+    assert three_for_a_cat.encode(["the cat"], 6).input_ids.shape == (1, 6)
+    with pytest.raises(Invalid, match="expected at most 5 tokens, got 6"):
+        three_for_a_cat.encode(["the cat"], 5)
+    assert three_for_a_cat.added_tokens("the cat cat") == 4
+    assert three_for_a_cat.added_tokens(("a cat", "the cat")) == 4
 
 
 def test_truncation_is_to_what_the_model_takes(folder):
