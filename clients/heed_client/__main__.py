@@ -141,8 +141,6 @@ def _generate(
     for flag, several in (("text", "several texts"), ("audio", "several files")):
         if isinstance(inputs.get(flag), list) and (formats or not out):
             raise UsageError(f"--{flag}: {several} need --json or --out FILE.json, and no heat maps")
-    if "images" in inputs:
-        raise UsageError("--image: cannot be combined with --generate")
     if hidden := [name for name in ("outputs", "next_tokens") if inputs.get(name) and not out]:
         raise UsageError(f"--{hidden[0].replace('_', '-')}: needs --json or --out FILE.json")
     if options.compare:

@@ -246,6 +246,7 @@ class Client:
         next_tokens: int | None = None,
         interventions: Sequence[Mapping[str, Any]] | None = None,
         lens_top_k: int | None = None,
+        images: Image | Sequence[Image] | None = None,
         audio: Audio | Sequence[Audio] | None = None,
         **inputs: TensorLike,
     ) -> Generation:
@@ -254,7 +255,8 @@ class Client:
         The loop sends the request and yields each token as it comes; leaving it stops the server. For a list of texts,
         or without a stream, ``heed.generate(model, texts).result()`` returns when all tokens are there. In place of a
         text the prompt may be ``input_ids=``, or of speech ``audio=`` or ``input_features=``. Models with two stacks
-        read it in the encoder; ``decoder_text`` or ``decoder_input_ids=`` is what the decoder begins with.
+        read it in the encoder; ``decoder_text`` or ``decoder_input_ids=`` is what the decoder begins with. Models that
+        read pictures take ``images=`` for the tokens of the text that stand for them.
 
         There are at most ``max_new_tokens`` tokens (20). ``temperature`` 0, the default, takes the most probable token;
         ``top_k``, ``top_p``, ``min_p`` and ``repetition_penalty`` are those of transformers. The same ``seed`` gives
@@ -282,7 +284,7 @@ class Client:
             "seed": seed,
             "stop": stop if stop is None or isinstance(stop, str | int) else [*stop],
             "ignore_eos": ignore_eos,
-            **native.nested({"audio": audio}),
+            **native.nested({"images": images, "audio": audio}),
             "decoder_text": decoder_text,
             "outputs": outputs.split(",") if isinstance(outputs, str) else outputs and [*outputs],
             "layers": layers,

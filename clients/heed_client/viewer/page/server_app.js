@@ -1,7 +1,7 @@
 // The page of a server: a model and its input at the left, its attention at the right.
 import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
-import { toJson } from "heed/save/commands.js";
+import { toJson } from "heed/server/request.js";
 import { openingToken, start } from "heed/server/start.js";
 import {
   hasHeadMask,
@@ -75,10 +75,7 @@ export function ServerApp() {
   usePins(shown?.model.tokenizer && answer.isCurrent ? shown.attention : null, settings, set);
   // until the next answer is there
   const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
-  const picture = useMemo(
-    () => shown && seenBy(shown.model, shown.input.tensors.pixel_values, drawn.batch),
-    [shown, drawn.batch],
-  );
+  const picture = useMemo(() => shown && seenBy(shown.model, shown.input, drawn.batch), [shown, drawn.batch]);
   const server = usePromise(api.server, [attempt]);
   const source = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
   const generated = useGeneration(shown, drawn, set);
@@ -118,7 +115,7 @@ export function ServerApp() {
             ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads arrived" : "The last successful run is shown"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${generated?.attention ?? shown.attention} settings=${generated?.settings ?? drawn} set=${generated?.set ?? set}
-            title=${shown.model.block} about=${about} requestOf=${(/** @type {Settings} */ within) => own ?? asRequest(shown, within)} views=${viewsOf(shown.model)}
+            title=${shown.model.block} about=${about} requestOf=${(/** @type {Settings} */ within) => own ?? asRequest(shown, within)} views=${viewsOf(shown.model, shown.input.patches ?? patchesOf(shown.model))}
             kinds=${generated?.kinds ?? kindsOf(shown.model)}
             extra=${{ second, picture, generation: generated?.generation, sweep: sweep?.state, lens: lens?.state, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
@@ -188,9 +185,10 @@ function useReconnect(error, onReady) {
 const Again = ({ error: { field, status = 0 }, onAgain }) =>
   !field && (status < 400 || status >= 429) && html`<button onClick=${onAgain}>try again</button>`;
 
-/** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model */
-const viewsOf = (model) => ({
-  ...(patchesOf(model) && PICTURE),
+/** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model
+ *  @param {import("heed/views/picture_view.js").Patches | null} patches  of its picture */
+const viewsOf = (model, patches) => ({
+  ...(patches && PICTURE),
   ...VIEWS,
   ...(model.generate && GENERATE),
   ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
@@ -313,6 +311,7 @@ function aboutOf({ model, input, settings, request }, server) {
     model: `${model.block}, version ${model.version}`,
     weights: model.weights === "none" ? "" : model.weights,
     text: isText ? text : "",
+    picture: (isText && request?.picture) || "",
     "second text": isText ? pair : "",
     "text of the decoder": isText && input.target.length ? target || text : "",
     input: isText
@@ -349,7 +348,8 @@ function asRequest({ model, input, attention }, settings) {
   const output = combine === "rollout" && settings.view !== "model" ? "rollout" : kind;
   const body = () => {
     const tensors = { ...(texts ? {} : input.tensors), ...headMask(model, settings, input) };
-    const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : {};
+    const own = { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) };
+    const given = texts ? (input.texts ?? own) : {};
     const fields = Object.entries(tensors).map(([name, tensor]) => [name, toJson(tensor)]);
     return {
       ...given,
@@ -360,5 +360,14 @@ function asRequest({ model, input, attention }, settings) {
     };
   };
   const server = location.origin + location.pathname.replace(/\/$/, "");
-  return { server, model: model.block, output, texts, body, needsKey: api.hasKey() };
+  const isShort = texts && !input.texts; // without a picture
+  return {
+    server,
+    model: model.block,
+    output,
+    texts: isShort,
+    ...(texts && { path: "text" }),
+    body,
+    needsKey: api.hasKey(),
+  };
 }

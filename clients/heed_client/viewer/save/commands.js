@@ -11,20 +11,6 @@
  * @property {boolean} needsKey
  */
 
-/** A tensor as nested lists; null is -infinity. @param {import("heed/server/api.js").Tensor} tensor */
-export function toJson({ shape, data, dtype }) {
-  /** @type {unknown[]} */
-  let parts = Array.from(/** @type {ArrayLike<number | bigint>} */ (data), (value) => {
-    if (dtype === "BOOL") return Boolean(value);
-    if (value === -Infinity) return null;
-    if (!Number.isFinite(Number(value))) throw new Error(`${value} cannot be written in JSON`);
-    return Number(value);
-  });
-  for (const length of shape.slice(1).reverse())
-    parts = Array.from({ length: parts.length / length }, (_, i) => parts.slice(i * length, (i + 1) * length));
-  return parts;
-}
-
 /** @param {string} text */
 const shell = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 

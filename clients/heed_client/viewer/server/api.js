@@ -30,13 +30,14 @@ export class ServerError extends Error {
  * @property {Record<string, any>} config
  * @property {TensorDescription[]} inputs @property {ParameterDescription[]} parameters
  * @property {TensorDescription[]} outputs @property {TensorDescription[]} derived
- * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean} | null} tokenizer
+ * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean, placeholders?: Placeholder[]} | null} tokenizer
  * @property {Preprocessor | null} [preprocessor]
  * @property {{quantized: {bits: number, errors: Record<string, number>} | null} | null} [generate]  null: it does not
  * @property {Record<string, (string | number)[]> | null} [interventions]  shapes of the activations that can be changed
  * @property {string} [answer]  the output that is its answer, if this is not `output`
  * @property {string[]} providers @property {Record<string, any>} example
  */
+/** @typedef {{input: string, token: string | null, id: number, count: number}} Placeholder  what stands in a text for a picture */
 /**
  * @typedef {object} Tokens  one text as POST v1/tokenize/{model} answers it
  * @property {string[]} tokens @property {number[]} input_ids @property {number[]} attention_mask

@@ -36,12 +36,13 @@ export const DRAWING = ["top_k", "top_p", "stop"];
 export const generatedKinds = (model) => kindsOf(model).filter((kind) => /^(cross_)?weights$/.test(kind));
 
 /** @param {Model} model @param {Settings} settings @param {import("heed/server/run.js").Input} input @returns {Start} */
-export function startOf(model, { text, pair, target, batch, words: own }, { tensors, source, target: targetWords }) {
+export function startOf(model, settings, { tensors, source, target: targetWords, texts }) {
+  const { text, pair, target, batch, words: own } = settings;
   const hasTwo = "decoder_input_ids" in tensors;
   const idsOf = (/** @type {string} */ name) => Array.from(rowOfBatch(tensors[name], batch, 0), Number);
   const mask = tensors.attention_mask && idsOf("attention_mask");
   const isToken = (/** @type {unknown} */ _, /** @type {number} */ place) => !mask || mask[place] !== 0;
-  const given = model.tokenizer && { text, ...(pair && { text_pair: pair }) };
+  const given = texts ?? (model.tokenizer && { text, ...(pair && { text_pair: pair }) });
   const main = "input_ids" in tensors ? idsOf("input_ids").filter(isToken) : null;
   const words = (/** @type {Label[]} */ known, /** @type {number} */ count) =>
     Array.from({ length: count }, (_, i) => known[i] ?? { text: String(i), special: false, padding: false, part: 0 });
@@ -92,7 +93,10 @@ export function bodyOf(model, start, settings) {
 function promptOf({ ids, fields, sourceWords }, chosen) {
   if (!chosen.length) return fields;
   const all = [...ids, ...chosen.map(([id]) => id)];
-  return sourceWords ? { ...fields, decoder_input_ids: all } : { input_ids: all };
+  const { pixel_values } = fields;
+  return sourceWords
+    ? { ...fields, decoder_input_ids: all }
+    : { input_ids: all, ...(pixel_values ? { pixel_values } : {}) };
 }
 
 /** @param {Model} model */

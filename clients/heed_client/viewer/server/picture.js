@@ -28,6 +28,13 @@ export function patchesOf(model) {
   return { special, rows: Math.floor(height / size), columns: Math.floor(width / size), size };
 }
 
+/** The patches of a square picture that stands in a text; null if its tokens are no square.
+ *  @param {number} count  of its tokens @param {number} special  tokens before them @param {Tensor} pixels @returns {Patches | null} */
+export function patchesIn(count, special, { shape }) {
+  const side = Math.round(Math.sqrt(count));
+  return side * side === count ? { special, rows: side, columns: side, size: shape[3] / side } : null;
+}
+
 /** Labels of the positions: special tokens, then "row,column"; none if they are unknown. @param {Model} model @returns {Label[]} */
 export function patchLabels(model) {
   const patches = patchesOf(model);
@@ -167,11 +174,10 @@ function toPixels(context, { width, height, channels, image_mean, image_std, res
 
 /**
  * The picture that a model was run on, and its patches; null if there are none.
- * @param {Model} model @param {Tensor | undefined} pixels @param {number} batch  which one
+ * @param {Model} model @param {import("heed/server/run.js").Input} input @param {number} batch  which one
  * @returns {import("heed/views/picture_view.js").Seen | null}
  */
-export function seenBy(model, pixels, batch) {
-  const patches = patchesOf(model);
+export function seenBy(model, { tensors: { pixel_values: pixels }, patches = patchesOf(model) }, batch) {
   if (!patches || !pixels || !model.preprocessor) return null;
   const image = fromPixels(pixels, batch, model.preprocessor);
   const canvas = document.createElement("canvas");

@@ -3,14 +3,15 @@ import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Arrival } from "heed/data/arrival.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
-import { patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
-import { randomFields, toInput } from "heed/server/request.js";
+import { patchesIn, patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
+import { randomFields, toInput, toJson } from "heed/server/request.js";
 import { wordsOf } from "heed/data/tokens.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {import("heed/views/picture_view.js").Patches} Patches */
 /**
  * @typedef {object} Request  tensors for a model that takes no text
  * @property {Record<string, unknown>} fields  Tensor, or as a JSON request has them
@@ -24,6 +25,8 @@ import { wordsOf } from "heed/data/tokens.js";
  * @property {Label[]} source  of keys, and of queries where the model has one input
  * @property {Label[]} target  of the decoder's tokens, or of queries that are not the keys; empty = the source's
  * @property {boolean} truncated
+ * @property {Patches | null} [patches]  of the picture in its text: which tokens are which patches
+ * @property {Record<string, unknown>} [texts]  the fields of a request that say the same, if there is a picture
  */
 
 export const EXACT = 1 << 20; // weights up to which they are float32; more are uint8
@@ -32,8 +35,15 @@ export const EXACT = 1 << 20; // weights up to which they are float32; more are 
 export const KINDS = ["weights", "cross_weights", "encoder_weights", "vision_weights", "scores", "weights_by_norm"];
 const OF_IMAGES = ["pixel_values", "vision_head_mask"]; // inputs of the tower for images
 
-/** @param {Model} model @returns {string[]} */
-export const kindsOf = (model) => KINDS.filter((kind) => model.outputs.some(({ name }) => name === kind));
+/** Those of a model that reads pictures in its text are the language model's.
+ *  @param {Model} model @returns {string[]} */
+export const kindsOf = (model) =>
+  KINDS.filter((kind) => model.outputs.some(({ name }) => name === kind)).filter(
+    (kind) => kind !== "vision_weights" || !placeholderOf(model),
+  );
+
+/** What stands in a text for a picture; null = the model reads none. @param {Model} model */
+export const placeholderOf = ({ tokenizer }) => tokenizer?.placeholders?.find(({ token }) => token !== null) ?? null;
 
 /** What is looked at first: of a model with an encoder and a decoder what the decoder looks at in the text.
  *  @param {Model} model */
@@ -47,7 +57,7 @@ export const openingKind = (model) => {
  * @param {Model} model @param {string} kind @returns {Model}
  */
 export function towerOf(model, kind) {
-  if (!model.outputs.some(({ name }) => name === "vision_weights")) return model;
+  if (!model.outputs.some(({ name }) => name === "text_embedding")) return model;
   const isOfImages = kind === "vision_weights";
   const inputs = model.inputs.filter(({ name }) => OF_IMAGES.includes(name) === isOfImages);
   const own = isOfImages
@@ -98,8 +108,13 @@ function joins({ offsets, sequence_ids }, texts) {
   });
 }
 
-/** The tokens of texts. @param {Model} model @param {Settings} settings @returns {Promise<Input>} */
-export async function fromTexts(model, { text, pair, target }) {
+/** The tokens of texts, and the picture of `request`, which stands before a text that does not say where it stands.
+ *  @param {Model} model @param {Settings} settings @param {Request | null} [request] @returns {Promise<Input>} */
+export async function fromTexts(model, { text: written, pair, target }, request = null) {
+  const placeholder = placeholderOf(model);
+  const pixels = /** @type {Tensor | undefined} */ (placeholder && request?.fields[placeholder.input]);
+  const isPlaced = !pixels || !placeholder?.token || written.includes(placeholder.token);
+  const text = isPlaced ? written : `${placeholder?.token} ${written}`;
   const needsTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
   const texts = { text, ...(pair && { text_pair: pair }), ...(needsTarget && { text_target: target || text }) };
   const tokens = await tokenize(model.block, texts);
@@ -116,12 +131,19 @@ export async function fromTexts(model, { text, pair, target }) {
     padding: tokens.attention_mask[i] === 0,
     part: tokens.sequence_ids[i] ?? 0,
   }));
-  return {
+  const input = {
     tensors,
     source,
     target: plainLabels(wordsOf(tokens.target_tokens ?? [])),
     truncated: tokens.truncated,
   };
+  if (!placeholder || !pixels) return input;
+  tensors[placeholder.input] = pixels;
+  const special = tokens.input_ids.indexOf(placeholder.id);
+  const patches = patchesIn(placeholder.count, special, pixels);
+  for (let i = 0; patches && i < placeholder.count; i++)
+    source[special + i].text = `${Math.floor(i / patches.columns)},${i % patches.columns}`;
+  return { ...input, patches, texts: { ...texts, [placeholder.input]: toJson(pixels) } };
 }
 
 /** The tensors of a JSON request. @param {Model} model @param {Record<string, unknown>} request
@@ -157,7 +179,7 @@ export function neededFor(model, { text }, request) {
  * @returns {Promise<Input>}
  */
 export async function inputOf(model, settings, request) {
-  if (model.tokenizer) return fromTexts(model, settings);
+  if (model.tokenizer) return fromTexts(model, settings, request);
   const given = request ?? (settings.sentence && !settings.random ? await builtIn() : null);
   const preprocessor = preprocessorOf(model);
   const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);

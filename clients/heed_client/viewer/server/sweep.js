@@ -28,6 +28,7 @@ export function textsAndMasks(model, settings, input) {
   const masks = Object.entries(headMask(model, settings, input));
   return {
     text,
+    ...input.texts,
     ...(pair && { text_pair: pair }),
     ...(input.target.length && { text_target: target || text }),
     ...parameters,

@@ -8,7 +8,7 @@ import { Choice } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  special tokens, then rows x columns of squares */
+/** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  rows x columns of squares, behind so many other tokens */
 /** @typedef {{patches: Patches, image: HTMLCanvasElement | HTMLImageElement}} Seen  the picture at the model's size */
 /** @typedef {ViewProps & {picture: Seen | null}} PictureProps */
 /** @typedef {{values: Float32Array, levels: Float32Array, hidden: Uint8Array}} Weights  of each position; 1 = it is hidden */
@@ -26,7 +26,7 @@ export function PictureView(props) {
   if (!shown) return html`<p class="note">…</p>`;
   const { special, rows, columns } = picture?.patches ?? { special: 0, rows: 0, columns: 0 };
   const count = special + rows * columns;
-  if (!picture || count !== attention.m || count !== attention.n)
+  if (!picture || count > attention.m || attention.m !== attention.n)
     return html`<p class="note">Its positions are not the patches of one picture.</p>`;
   return html`<${Picture} ...${props} shown=${shown} seen=${picture} />`;
 }
@@ -51,6 +51,8 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
   const scale = Math.min(Math.min(WIDEST, size.width) / image.width, (innerHeight * TALLEST) / image.height);
   const [width, height] = [image.width * scale, image.height * scale];
   const side = patches.size * scale;
+  const end = special + rows * columns;
+  const isPatch = (/** @type {number} */ position) => position >= special && position < end;
   const patch = (/** @type {number} */ position) => ({
     x: ((position - special) % columns) * side,
     y: Math.floor((position - special) / columns) * side,
@@ -69,7 +71,7 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
     context.imageSmoothingQuality = "high";
     context.drawImage(image, 0, 0, width, height);
     const opacity = Math.min(1, Math.max(0, settings.opacity));
-    for (let position = special; position < attention.n; position++) {
+    for (let position = special; position < end; position++) {
       const level = weights.levels[position];
       if (weights.hidden[position] || Number.isNaN(level)) continue;
       const { x, y } = patch(position);
@@ -91,7 +93,7 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
         context.strokeRect(x + breadth / 2 + 1, y + breadth / 2 + 1, side - breadth - 2, side - breadth - 2);
       }
     };
-    if (place >= special) outline(place, colours.mark, 3);
+    if (isPatch(place)) outline(place, colours.mark, 3);
     if (hover.current !== null && hover.current !== place) outline(hover.current, colours.text, 1);
     placeTip();
   });
@@ -140,10 +142,11 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
       <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
     </div>
     <div class="token-text" role="group" aria-label="tokens other than patches">
-      ${attention.rows.slice(0, special).map(({ text }, position) => {
+      ${attention.rows.map(({ text, special: isSpecial }, position) => {
+        if (isPatch(position)) return null;
         const level = weights.hidden[position] ? NaN : weights.levels[position];
         const colours = level === level && { background: css(table, level), color: textOn(table, level) };
-        return html`<button class=${`chip special ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
+        return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
           title=${`${text} (${position})`} onClick=${() => select(position)}>${text} ${weightOf(position)}</button>`;
       })}
     </div>
@@ -189,7 +192,7 @@ function weightsOf({ n, rows, columns, values, levels }, count, direction, place
 function moved(place, key, { special, rows, columns }) {
   const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
   if (!step) return null;
-  if (place < special) return special;
+  if (place < special || place >= special + rows * columns) return special;
   const [row, column] = [Math.floor((place - special) / columns) + step[0], ((place - special) % columns) + step[1]];
   return row < 0 || column < 0 || row >= rows || column >= columns ? place : special + row * columns + column;
 }

@@ -42,7 +42,7 @@ export function InputPanel(props) {
   const setError = (/** @type {Error | null} */ next) => setGiven(next && { model, error: next });
   const isOpen = props.isOpen || own !== null || Object.keys(errors).some((name) => !TEXTS.includes(name));
   return html`<section class=${isOpen ? "input open" : "input"} aria-label=${isSecond ? "input of the second" : "input"} aria-busy=${isBusy && !needed}>
-    ${model.tokenizer && html`<${Texts} ...${props} isOpen=${isOpen} id=${id} errors=${errors} />`}
+    ${model.tokenizer && html`<${Texts} ...${props} isOpen=${isOpen} id=${id} errors=${errors} setError=${setError} />`}
     <div class="summary">${!isSecond && html`<h2>${model.tokenizer ? model.block : model.title}</h2>`}
       <button aria-expanded=${isOpen} aria-controls=${`${id}-controls`} onClick=${() => setOpen(!isOpen)}>${
         model.tokenizer ? "Options" : "Tensors and options"

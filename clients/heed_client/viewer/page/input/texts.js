@@ -1,10 +1,16 @@
-// The texts of a model with a tokenizer: one, a pair, and a decoder's.
+// The texts of a model with a tokenizer: one, a pair, and a decoder's; and a picture for a model that reads it in its text.
 import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { SENTENCE } from "heed/data/state.js";
+import { DropTarget } from "heed/page/input/drop.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
+import { FORMATS, readPicture, testPicture } from "heed/server/picture.js";
+import { placeholderOf } from "heed/server/run.js";
 
-/** @param {import("heed/page/input/panel.js").PartProps} props */
-export function Texts({ id, model, settings, set, answer, errors, isOpen, isSecond = false }) {
+/** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void}} TextsProps */
+
+/** @param {TextsProps} props */
+export function Texts(props) {
+  const { id, model, settings, set, answer, errors, isOpen, isSecond = false } = props;
   const [isPair, setPair] = useState(false);
   const { text, pair, target } = settings;
   const second = useRef(/** @type {HTMLElement | null} */ (null));
@@ -27,6 +33,7 @@ export function Texts({ id, model, settings, set, answer, errors, isOpen, isSeco
     ${count !== null && html`<p class="count">${count}${most ? ` of ${most}` : ""} tokens</p>`}
     ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is too long for the model: its end was cut off.</p>`}
     ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>use an example sentence</button>`}
+    ${placeholderOf(model) && model.preprocessor && html`<${PictureOfText} ...${props} preprocessor=${model.preprocessor} />`}
     <div class="second" ref=${second} hidden=${!isOpen && !isPair && !pair}>${
       isPair || pair
         ? html`<${TextBox} id=${id} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />
@@ -46,3 +53,33 @@ const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`
   <label>${label} <textarea rows="2" dir="auto" value=${value} placeholder=${hint} ...${invalid(id, name, errors)}
     onInput=${(/** @type {any} */ event) => onText(event.currentTarget.value)}></textarea></label>
   <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
+
+/** The picture that the text is about. @param {TextsProps & {preprocessor: import("heed/server/picture.js").Preprocessor}} props */
+function PictureOfText({ model, isSecond, request, setRequest, setError, preprocessor }) {
+  const placeholder = /** @type {import("heed/server/api.js").Placeholder} */ (placeholderOf(model));
+  const show = (/** @type {import("heed/server/api.js").Tensor} */ pixels, /** @type {string} */ picture) => {
+    setError(null);
+    setRequest({ fields: { [placeholder.input]: pixels }, words: [], picture });
+  };
+  const open = async (/** @type {File[]} */ files) => {
+    try {
+      if (files.length > 1) throw new Error("one picture at a time");
+      const { pixels, width, height } = await readPicture(files[0], preprocessor);
+      show(pixels, `${files[0].name}, ${width} × ${height} pixels`);
+    } catch (error) {
+      setError(/** @type {Error} */ (error));
+    }
+  };
+  return html`<div class="of-text">
+    <label>picture <input type="file" accept=${FORMATS} onChange=${(/** @type {any} */ event) => {
+      if (event.currentTarget.files.length) open([...event.currentTarget.files]);
+      event.currentTarget.value = "";
+    }} /></label>
+    ${
+      request?.picture
+        ? html`<p class="note">${request.picture}; ${placeholder.token} says where it stands, at first if the text does not say it.</p>
+        <button onClick=${() => setRequest(null)}>remove the picture</button>`
+        : html`<button onClick=${() => show(testPicture(preprocessor), "test picture")}>use the test picture</button>`
+    }
+    ${!isSecond && html`<${DropTarget} label="Drop a picture" onFiles=${open} />`}</div>`;
+}

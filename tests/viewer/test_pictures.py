@@ -1,0 +1,85 @@
+"""A model that reads pictures in its text: the page shows which patch a word looks at."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from heed_client import Client
+from tests.viewer.pages import drag, fragment
+
+VALUES = np.random.default_rng(5).integers(0, 256, (16, 16, 3), np.uint8)  # of a picture
+
+
+@pytest.fixture(scope="module")
+def server(readers, shared_server):
+    """The URL of a server of a small LLaVA, ``mine``."""
+    return shared_server(readers("llava") / "models").url
+
+
+def noise():
+    Image.fromarray(VALUES).save(file := io.BytesIO(), "PNG")
+    return file.getvalue()
+
+
+def number(locator, label):
+    """The number behind ``label`` in the text of an element."""
+    return float(locator.inner_text().removeprefix(label))
+
+
+def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
+    page = open_page("model=mine&text=the+cat+sat", url=server)
+    expect(page.locator("#view canvas").first).to_be_visible()
+    assert "Picture" not in page.get_by_role("tab").all_inner_texts()
+    drag(page, ["drop"], "noise.png", noise(), "image/png")
+    expect(page.get_by_role("region", name="input")).to_contain_text("noise.png")
+    page.get_by_role("tab", name="Picture").click()
+    with Client(server) as heed:
+        answer = heed.attend("mine", text="<image> the cat sat", images=noise(), outputs=["weights"])
+    weights = np.asarray(answer.weights)[0, 0]
+    words = [place for place, token in enumerate(answer.tokens) if token != "<image>"]
+    chips = page.get_by_role("group", name="tokens other than patches").get_by_role("button")
+    expect(chips).to_have_count(len(words))
+    last = words[-1]
+    chips.last.click()
+    expect(chips.last).to_have_attribute("aria-pressed", "true")
+    for chip, place in zip(chips.all(), words, strict=True):
+        assert number(chip, answer.tokens[place]) == pytest.approx(weights[last, place], rel=0.01, abs=1e-4)
+    picture = page.get_by_role("application")
+    expect(picture).to_have_accessible_name(
+        re.compile(f"in 4 × 4 patches, coloured by what “{answer.tokens[last]}” looks")
+    )
+    box = picture.bounding_box()
+    picture.hover(position={"x": box["width"] * 0.4, "y": box["height"] * 0.9})  # row 3, column 1
+    first = answer.tokens.index("<image>")
+    tip = page.locator(".picture .tip")
+    expect(tip).to_contain_text("3,1: ")
+    assert number(tip, "3,1:") == pytest.approx(weights[last, first + 13], rel=0.01)
+    assert "text=the+cat+sat" in fragment(page)
+
+
+def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page, server):
+    page = open_page("model=mine&text=who+sat+on", url=server)
+    page.get_by_role("button", name="use the test picture").click()
+    page.get_by_role("tab", name="Picture").click()
+    page.get_by_role("textbox", name="text", exact=True).fill("who sat <image> on")
+    label = "the picture in 4 × 4 patches"
+    chips = page.get_by_role("group", name="tokens other than patches").get_by_role("button")
+    expect(chips).to_have_count(5)
+    page.get_by_role("application").press("ArrowRight")  # from the first word to the first patch
+    expect(page.get_by_role("application")).to_have_accessible_name(
+        re.compile(f"{label}, coloured by what “0,0” looks")
+    )
+    page.get_by_role("textbox", name="text", exact=True).fill("who sat on")
+    page.get_by_role("button", name="remove the picture").click()
+    expect(page.get_by_role("tab", name="Picture")).to_have_count(0)
+
+
+def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
+    page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
+    page.get_by_role("button", name="use the test picture").click()
+    expect(page.get_by_role("region", name="input")).to_contain_text("test picture")
+    expect(page.locator("#view")).to_contain_text("3 tokens")
