@@ -176,7 +176,8 @@ class Sweep:
     def _estimate(self, max_bytes: int, layers: Sequence[int], rows: int) -> RunEstimate:
         inputs = self._version.rows_of(self.inputs, rows)
         graph = self._version.graphs.graph(WHOLE if self._starts else OUTPUT)
-        own = self._values.estimate_own(graph, inputs, [self.metric.of], max_bytes, {**self.sizes, "batch": rows})
+        sizes = self._version.sizes_of(self.sizes, rows)
+        own = self._values.estimate_own(graph, inputs, [self.metric.of], max_bytes, sizes)
         shape = self.grid.place.shape
         changed = shape[1:] if self._starts else shape
         memory = own.memory + CHANGES * ITEM_BYTES * rows * prod(changed)

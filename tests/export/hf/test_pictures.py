@@ -163,9 +163,27 @@ def test_a_run_with_another_picture_is_put_in_place_of_a_layer(served):
         for body in (second, {**first, "interventions": [change]})
     )
     np.testing.assert_allclose(changed, other, rtol=0, atol=1e-4)
-    whole = {**first, "intervention": {"at": "hidden", "from": second}, "over": {"layers": "all"}, "metric": "kl"}
-    answer = served.client.post("/v1/sweep/mine", json=whole)
+
+
+@pytest.mark.parametrize("over", [{"layers": "all"}, {"positions": "5:9"}], ids=["layers", "positions"])
+@pytest.mark.parametrize("site", ["hidden", "mlp_output"])
+@pytest.mark.parametrize("served", marked("llava"), indirect=True)
+def test_each_cell_of_a_sweep_is_that_change_alone(site, over, served):
+    """Its runs have many rows, each of which has the pictures."""
+    body = {"text": BOTH, "images": PICTURES}
+    change = {
+        "at": site,
+        "from": {"text": BOTH, "images": PICTURES[::-1]},
+        **({} if "layers" in over else {"layers": 1}),
+    }
+    metric = {"probability": [5]}
+    answer = served.client.post("/v1/sweep/mine", json={**body, "intervention": change, "over": over, "metric": metric})
     assert answer.status_code == 200, answer.text
+    (axis,) = over
+    for place, value in zip(answer.json()[axis], answer.json()["values"], strict=True):
+        one = {**body, "interventions": [{**change, axis: place}], "outputs": ["output"]}
+        logits = np.array(served.client.post("/v1/text/mine", json=one).json()["output"])[-1]
+        assert value == pytest.approx(np.exp(logits - logits.max())[5] / np.exp(logits - logits.max()).sum(), rel=1e-3)
 
 
 @pytest.mark.parametrize(
