@@ -8,8 +8,9 @@ Internal functions are those of torch 2.13.
 """
 
 import functools
+import io
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -100,7 +101,8 @@ def traced(module: nn.Module, inputs: Mapping[str, Tensor], dynamic_shapes: Mapp
         Exception: torch cannot trace the module; errors have many types.
     """
     shapes = {"inputs": dict(dynamic_shapes)}
-    with dynamo.patch(fake_tensor_cache_enabled=False):  # to fill it would take a third of the time
+    # To fill the cache would take a third of the time; torch prints the graph of a program that it cannot trace.
+    with dynamo.patch(fake_tensor_cache_enabled=False), redirect_stderr(io.StringIO()):
         result = TorchExportNonStrictStrategy(verbose=False)(module, (), {"inputs": dict(inputs)}, shapes)
     if result.exported_program is None:
         assert result.exception is not None

@@ -65,7 +65,8 @@ def export_graph(
     """
     specs = {name: block.inputs[name] for name in inputs}
     examples = {name: _trace_input(spec, sizes) for name, spec in specs.items()}
-    for name in ("torch.onnx", "onnxscript"):  # their warnings report absent packages, and what is not simplified
+    # Their warnings report absent packages, what is not simplified, and places in the code of torch.
+    for name in ("torch.onnx", "torch.fx", "onnxscript"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings(), _no_collections(), path.traced() if path else nullcontext():
         warnings.simplefilter("ignore")  # about deprecated functions that torch itself calls

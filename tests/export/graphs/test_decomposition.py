@@ -71,3 +71,47 @@ def test_a_cut_out_graph_is_the_one_of_its_own_trace():
 
 def _names(model, part):
     return {entry.name for entry in getattr(model.graph, part)}
+
+
+class Branch(nn.Module):
+    """Its code depends on a number."""
+
+    def forward(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        x = inputs["x"]
+        return [x if x.sum().item() > 1 else -x]
+
+
+def test_a_program_that_torch_cannot_trace_is_not_printed(capfd):
+    with pytest.raises(Exception, match="data-dependent"):
+        traced(Branch(), {"x": torch.ones(3, 4)}, {"x": {0: Dim.DYNAMIC}})
+    assert capfd.readouterr().err == ""
+
+
+class Scatter(nn.Module):
+    """Rows in the places of a mask, as the vectors of pictures are."""
+
+    def forward(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        return [inputs["x"].masked_scatter(inputs["mask"][..., None], inputs["rows"])]
+
+
+@pytest.mark.parametrize("count", [5, 0])
+def test_rows_are_scattered_and_places_without_a_row_stay(count):
+    """torch has no value for these."""
+    x, mask = torch.randn(2, 4, 3), torch.tensor([[True, False, True, True], [False, True, False, True]])
+    examples = {"x": x, "mask": mask, "rows": torch.randn(4, 3)}
+    program = traced(Scatter(), examples, {name: {0: Dim.DYNAMIC} for name in examples})
+    with without_repetition():
+        graph = exporter.export(
+            program,
+            registry=operators(),
+            opset_version=OPSET,
+            input_names=[*examples],
+            output_names=["y"],
+            verbose=False,
+        ).model_proto
+    rows = torch.randn(count, 3)
+    (found,) = session(graph.SerializeToString()).run(
+        None, {"x": x.numpy(), "mask": mask.numpy(), "rows": rows.numpy()}
+    )
+    expected = x.masked_scatter(mask[..., None], rows) if count else x
+    np.testing.assert_array_equal(found, expected.numpy())
