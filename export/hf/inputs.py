@@ -112,7 +112,10 @@ def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
     if name == "input_ids":
         if given:
             raise ModelRefused("--input: input_ids are of any length")
-        return _ids("n", max(_vocabulary(model), 1 + _picture_token(model)), "Token ids.")
+        vocabulary, token = _vocabulary(model), _picture_token(model)
+        if token > vocabulary:
+            raise ModelRefused(f"its image_token_id {token} is beyond its vocabulary of {vocabulary} tokens")
+        return _ids("n", max(vocabulary, 1 + token), "Token ids.")
     if given and len(given) not in RANKS[name]:
         ranks = " or ".join(map(str, RANKS[name]))
         raise ModelRefused(f"--input: {name} have {ranks} dimensions, without the batch; got {len(given)}")
@@ -166,7 +169,7 @@ def _returns_mask(folder: Path) -> bool:
 
 
 def _picture_token(model: PreTrainedModel) -> int:
-    """The token that stands for a picture, which may be beyond the vocabulary; -1 if there is none."""
+    """The token that stands for a picture, which may be the first beyond the vocabulary; -1 if there is none."""
     return int(model.config.image_token_id) if reads_pictures(model) else -1
 
 

@@ -184,8 +184,12 @@ REFUSED = {  # a family, changes of the config of ``tiny``, or a function that m
         "its call returns prediction_logits, seq_relationship_logits.*--head none",
     ),
     "several models": (
-        Family("LlavaForConditionalGeneration", {"text_config": TEXT, "vision_config": IMAGE}),
+        Family("LlavaNextForConditionalGeneration", {"text_config": TEXT, "vision_config": IMAGE}),
         "has several models in one; --part exports one: vision_tower, language_model",
+    ),
+    "a token for pictures that there is not": (
+        Family("LlavaForConditionalGeneration", {"text_config": TEXT, "vision_config": IMAGE}),
+        "its image_token_id 32000 is beyond its vocabulary of 60 tokens",
     ),
     "no size of images": (
         Family("ResNetModel", {"embedding_size": 4, "hidden_sizes": [4, 4]}),
