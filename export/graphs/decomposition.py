@@ -8,9 +8,8 @@ Internal functions are those of torch 2.13.
 """
 
 import functools
-import io
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -22,6 +21,7 @@ from torch._dynamo import config as dynamo
 from torch._guards import detect_fake_mode
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
+from torch.export import _trace as trace
 from torch.export._trace import _ignore_backend_decomps
 from torch.export.exported_program import (
     _override_composite_implicit_decomp,
@@ -72,6 +72,19 @@ def without_repetition() -> Iterator[None]:
 
 
 @contextmanager
+def _unprinted() -> Iterator[None]:
+    """A context in which torch does not print the graph of a program that it cannot trace.
+
+    It prints to stderr, which is not redirected: the handler of a signal writes to it, too.
+    """
+    vars(trace)["print"] = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        del vars(trace)["print"]
+
+
+@contextmanager
 def _replaced(module: ModuleType, name: str, replacement: object) -> Iterator[None]:
     original = getattr(module, name)
     setattr(module, name, replacement)
@@ -101,8 +114,7 @@ def traced(module: nn.Module, inputs: Mapping[str, Tensor], dynamic_shapes: Mapp
         Exception: torch cannot trace the module; errors have many types.
     """
     shapes = {"inputs": dict(dynamic_shapes)}
-    # To fill the cache would take a third of the time; torch prints the graph of a program that it cannot trace.
-    with dynamo.patch(fake_tensor_cache_enabled=False), redirect_stderr(io.StringIO()):
+    with dynamo.patch(fake_tensor_cache_enabled=False), _unprinted():  # to fill it would take a third of the time
         result = TorchExportNonStrictStrategy(verbose=False)(module, (), {"inputs": dict(inputs)}, shapes)
     if result.exported_program is None:
         assert result.exception is not None

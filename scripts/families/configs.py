@@ -44,7 +44,7 @@ def _settings(config_class: type[PretrainedConfig]) -> dict[str, Any]:
 
 
 def _smaller(name: str, value: int) -> int:
-    if name.endswith("token_id"):
+    if name.endswith(("token_id", "token_index")):
         return value % 7 if value >= VOCABULARY else value
     largest = next((size for end, size in LARGEST if re.search(f"{end}$", name)), value)
     return min(value, largest)

@@ -8,12 +8,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
 def test_a_model_that_is_several_in_one_is_described_by_its_parts():
-    lines = [*described("llava")]
+    lines = [*described("llava_next")]
     assert [(name, outcome) for name, _, outcome, _ in lines] == [
-        ("llava", REFUSED), ("llava/vision_tower", DESCRIBED), ("llava/language_model", DESCRIBED),
+        ("llava_next", REFUSED), ("llava_next/vision_tower", DESCRIBED), ("llava_next/language_model", DESCRIBED),
     ]  # fmt: skip
     assert lines[0][3] == "DIR has several models in one; --part exports one: vision_tower, language_model"
     assert lines[1][3].startswith("pixel_values; output, weights, hidden_states")
+
+
+def test_a_model_that_reads_pictures_is_described_whole():
+    _, _, outcome, names = next(described("llava"))
+    assert (outcome, names.partition(", hidden")[0]) == (DESCRIBED, "input_ids; output, weights, vision_weights")
 
 
 def test_a_model_that_cannot_be_small_is_not_built():

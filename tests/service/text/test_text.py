@@ -202,7 +202,7 @@ def test_a_broken_tokenizer_fails_the_load_with_its_reason(language_models, tmp_
 
 def test_the_description_and_the_documentation_have_texts(texts, ask):
     described, document = texts.get("/v1/attention/bert").json(), texts.get("/openapi.json").json()
-    assert described["tokenizer"] == {"max_tokens": 16, "truncates_to": 12, "next_tokens": False}
+    assert described["tokenizer"] == {"max_tokens": 16, "truncates_to": 12, "next_tokens": False, "placeholders": []}
     assert texts.get("/v1/attention/dot_product").json()["tokenizer"] is None
     assert texts.get("/v1/attention/right").json()["tokenizer"]["next_tokens"]
     for name in PATHS:
