@@ -21,6 +21,7 @@ class Placeholder:
 
     token: int
     count: int
+    text: str | None = None  # the token in a text
 
 
 @dataclass(frozen=True)

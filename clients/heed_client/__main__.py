@@ -174,7 +174,7 @@ def _interpret(heed: Client, options: argparse.Namespace, inputs: dict[str, Any]
     """Write a sweep or a lens: as JSON, or on a terminal as a table or a heat map."""
     is_sweep = options.sweep is not None
     flag = "sweep" if is_sweep else "lens"
-    others = ("outputs", "next_tokens", *([] if is_sweep else ["images"]), "binary", *OPTIONS, *GENERATION)
+    others = ("outputs", "next_tokens", "binary", *OPTIONS, *GENERATION)
     wrong = [name for name in inputs if name in others and not (name == "layers" and options.lens)]
     if options.generate or wrong or (is_sweep and options.lens) or (options.lens and formats):
         other = wrong[0] if wrong else "generate" if options.generate else "lens" if is_sweep else formats[0]

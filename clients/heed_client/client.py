@@ -360,6 +360,7 @@ class Client:
         text_target: str | None = None,
         truncation: bool | None = None,
         add_special_tokens: bool = True,
+        images: Image | Sequence[Image] | None = None,
         audio: Audio | None = None,
         **inputs: TensorLike,
     ) -> Lens:
@@ -371,7 +372,7 @@ class Client:
             ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
         """
         fields = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
-        fields |= native.nested({"audio": audio})
+        fields |= native.nested({"images": images, "audio": audio})
         fields |= {
             "lens_top_k": lens_top_k,
             "layers": layers,

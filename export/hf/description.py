@@ -18,7 +18,7 @@ from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of
 from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
-from export.hf.wrapper import HEAD_MASKS, HIDDEN, TWO_TOWERS, VECTORS, WITH_PICTURES, Wrapper
+from export.hf.wrapper import HEAD_MASKS, HIDDEN, TWO_TOWERS, VECTORS, WITH_PICTURES, Stacks, Wrapper
 from export.weights.checkpoint import listed
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
@@ -109,9 +109,15 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         config=json.loads(config.to_json_string(use_diff=True)) | _stated(config),
         limits=limits,
         left_out={"images": 0} if wrapper.stacks == WITH_PICTURES else {},
-        rare=tuple(name for name in (*HEAD_MASKS, *HIDDEN, *chain(*VECTORS.values())) if name in {**inputs, **shapes}),
+        rare=tuple(name for name in _rare(wrapper.stacks) if name in {**inputs, **shapes}),
     )
     return block, original
+
+
+def _rare(stacks: Stacks) -> list[str]:
+    """Inputs and outputs that few requests have: those of the layers that read pictures in a text, too."""
+    pictures = ["vision_weights"] if stacks == WITH_PICTURES else []
+    return [*HEAD_MASKS, *HIDDEN, *chain(*VECTORS.values()), *pictures]
 
 
 def _needing(name: str, shapes: Mapping[str, Sequence[Dim]]) -> tuple[str, ...]:

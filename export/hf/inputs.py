@@ -76,7 +76,7 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
             description=f"Images, as transformers' image processor returns them: {count} tokens {token} in input_ids "
             "for each, in the order of the rows; none when not given.",
             default=0.0,
-            placeholder=Placeholder(token, count),
+            placeholder=Placeholder(token, count, _text_of(token, pretrained.tokenizer)),
         )
     return inputs
 
@@ -166,6 +166,12 @@ def _processor(folder: Path, inner: str) -> dict[str, Any]:
 def _returns_mask(folder: Path) -> bool:
     """Whether the feature extractor says which samples are padding: the model's weights were learned with a mask."""
     return _processor(folder, "feature_extractor").get("return_attention_mask") is True
+
+
+def _text_of(token: int, tokenizer: str | None) -> str | None:
+    """The text of a special token in the content of a tokenizer.json; None if it is none of these."""
+    added = json.loads(tokenizer or "{}").get("added_tokens", ())
+    return next((str(one["content"]) for one in added if one["id"] == token), None)
 
 
 def _picture_token(model: PreTrainedModel) -> int:

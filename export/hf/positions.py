@@ -52,9 +52,10 @@ def _limit(wrapper: Wrapper, inputs: Mapping[str, Input], symbol: str) -> int | 
 
 
 def _lookups(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Mapping[str, int]) -> list[Lookup]:
-    """The lookups of a sequence of equal tokens other than padding, which has no position in some models."""
-    padding = getattr(config_of(wrapper.model, "input_ids"), "pad_token_id", None)
-    token = next(token for token in range(3) if token != padding)
+    """The lookups of a sequence of equal tokens: no padding, which has no position in some models, and no picture."""
+    others = [getattr(config_of(wrapper.model, "input_ids"), "pad_token_id", None)]
+    others += [spec.placeholder.token for spec in inputs.values() if spec.placeholder]
+    token = next(token for token in range(3) if token not in others)
     drawn = {name: torch.from_numpy(x) for name, x in draw(inputs, sizes).items()}
     drawn |= {name: torch.full_like(x, token) for name, x in drawn.items() if name.endswith("input_ids")}
     recorded = _Lookups()

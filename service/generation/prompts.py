@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.base.errors import Invalid
-from service.base.messages import counted
 from service.generation.decoder import Decoder
 from service.generation.request import DECODER_IDS, DECODER_TEXT, DEFAULT_NEW, MAX_NEW, GenerateFields
 from service.model.checks import check_placeholders
@@ -78,9 +77,9 @@ def _of_placeholders(
     """
     sources: list[dict[str, np.ndarray]] = [{} for _ in prompts]
     for name, placeholder in model.signature.placeholders.items():
-        rows, shape = tensors.get(name), model.inputs[name].shape[1:]
-        if rows is not None and rows.shape[1:] != shape:
-            raise Invalid(f"expected rows of shape {[*shape]}, got shape {[*rows.shape]}", name)
+        rows, shape = tensors.get(name), model.inputs[name].shape
+        if rows is not None and (rows.ndim != len(shape) or rows.shape[1:] != shape[1:]):
+            raise Invalid(f"expected shape [{', '.join(map(str, shape))}], got shape {[*rows.shape]}", name)
         check_placeholders(name, placeholder, np.concatenate(prompts), 0 if rows is None else len(rows), field)
         start = 0
         for index, ids in enumerate(prompts if rows is not None else ()):
@@ -88,10 +87,12 @@ def _of_placeholders(
             tokens = int((ids == placeholder.token).sum())
             count, more = divmod(tokens, placeholder.count)
             if more:
-                given, whole = counted(tokens, "token"), placeholder.count
-                raise Invalid(f"prompt {index} has {given} {placeholder.token}, not a multiple of {whole}", field)
+                whole = placeholder.count
+                raise Invalid(f"prompt {index} has {tokens} of {placeholder.label}, not a multiple of {whole}", field)
             if ids[-1] == placeholder.token:
-                raise Invalid(f"expected another token at the end than {placeholder.token}", field)
+                raise Invalid(
+                    f"a prompt cannot end with {placeholder.label}: another token goes behind a picture", field
+                )
             if count:
                 sources[index][name] = rows[start : start + count]
             start += count

@@ -146,9 +146,9 @@ class GrowingSequence:
         if not self.computed:
             layers, heads = self.decoder.heads("encoder_weights")
             numbers += (SCORE_COPIES + layers) * heads * self.source_length**2
-            layers, heads = self.decoder.heads("vision_weights")
-            positions = int(self.model.outputs["vision_weights"].shape[-1]) if layers else 0
-            numbers += self.pictures * (SCORE_COPIES + layers) * heads * positions**2
+            _, heads = self.decoder.heads("vision_weights")
+            positions = int(self.model.outputs["vision_weights"].shape[-1]) if heads else 0
+            numbers += self.pictures * SCORE_COPIES * heads * positions**2
         memory = ITEM_BYTES * numbers + (self.wanted.lens.memory if self.wanted.lens else 0)
         if self.changes:
             memory += self.changes.memory(rows, length)

@@ -65,26 +65,18 @@ def bind(signature: Signature, inputs: Arrays, may_be_empty: bool = False) -> Si
             if other in inputs:
                 raise Invalid(f"cannot be given together with {other}", name)
     check_values(signature, inputs, binder.sizes)
-    for name, placeholder in signature.placeholders.items():
-        if TOKENS in inputs:
-            check_placeholders(name, placeholder, inputs[TOKENS], len(inputs.get(name, ())))
     return binder.sizes
 
 
 def check_placeholders(name: str, placeholder: Placeholder, ids: np.ndarray, rows: int, field: str = TOKENS) -> None:
     """Raises Invalid: in ``ids`` another number of tokens stands for the ``rows`` of the input ``name``."""
-    token, count = placeholder.token, placeholder.count
-    got, expected = int((ids == token).sum()), rows * count
-    if got != expected and not rows:
-        raise Invalid(
-            f"{counted(got, 'token')} {token} stand for rows of {name}, {count} for each; there is none", field
-        )
-    if got != expected:
-        raise Invalid(
-            f"expected {counted(expected, 'token')} {token}, {count} for each of {counted(rows, 'row')} of {name} "
-            f"(in a text, one becomes {count}), got {got}",
-            field,
-        )
+    got, expected = int((ids == placeholder.token).sum()), rows * placeholder.count
+    if got == expected:
+        return
+    stands = f"{placeholder.count} of {placeholder.label} for each row of {name}"
+    if placeholder.text:
+        stands += f"; of a text one {placeholder.text} becomes as many"
+    raise Invalid(f"expected {stands}: {expected} for {counted(rows, 'row')}, got {got}", field)
 
 
 def omitted(signature: Signature, inputs: Arrays) -> Arrays:
@@ -110,10 +102,13 @@ def omitted(signature: Signature, inputs: Arrays) -> Arrays:
 
 
 def check_values(signature: Signature, inputs: Arrays, sizes: Sizes) -> None:
-    """Check the numbers in ``inputs`` against their ranges. Their shapes were checked before; ``sizes`` are theirs.
+    """Check the numbers in ``inputs`` against their ranges, and the number of tokens that stand for rows.
+
+    Their shapes were checked before; ``sizes`` are theirs.
 
     Raises:
         OutOfRange: a number is out of its range.
+        Invalid: another number of tokens stands for the rows of an input than it has.
     """
     for name, spec in signature.ranges:
         array = inputs.get(name)
@@ -126,6 +121,9 @@ def check_values(signature: Signature, inputs: Arrays, sizes: Sizes) -> None:
             if (wrong := array > maximum).any():
                 formula = "" if str(maximum) == str(spec.maximum) else f" ({spec.maximum})"
                 raise OutOfRange.first(name, array, wrong, f"at most {maximum}{formula}")
+    for name, placeholder in signature.placeholders.items():
+        if TOKENS in inputs:
+            check_placeholders(name, placeholder, inputs[TOKENS], len(inputs.get(name, ())))
 
 
 class OutputShapes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from service.model.graph import Arrays, Graph
 from service.model.spec import BlockSpec, Signature
-from service.tensors.dims import Sizes, dim_size
+from service.tensors.dims import Dim, Sizes, dim_size
 
 FOREIGN_MEMORY_FACTOR = 3  # bytes that a run of a foreign graph is assumed to need, for each byte of its inputs
 ITEM_BYTES = 4
@@ -17,7 +17,9 @@ PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys,
 # The fused causal kernel takes one width for keys and values, a multiple of 8, and no groups: other tensors are made as
 # wide before, and narrow again after it.
 CAUSAL_WIDTH, CAUSAL_COPIES = 8, 8
-PAIRWISE = frozenset(("weights", "vision_weights", "scores"))  # a run of most graphs has them in memory in any case
+VISION = "vision_weights"
+VISION_COPIES = 3  # of the scores of a layer
+PAIRWISE = frozenset(("weights", VISION, "scores"))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
 
@@ -64,14 +66,24 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
             pairwise -= {"scores"} - graph.outputs
         if graph.spec is None:  # it computes every output, whatever is requested
             pairwise |= graph.outputs
-        return ITEM_BYTES * (copied + number_count(signature, pairwise, sizes) + of_outputs)
-    required = (tensor for tensor in signature.inputs.values() if tensor.required)
+        of_one_layer = 0
+        if VISION in pairwise - graph.outputs:  # it keeps those of one layer
+            pairwise -= {VISION}
+            of_one_layer = VISION_COPIES * number_count(signature, [VISION], sizes) // int(_layers(signature, VISION))
+        return ITEM_BYTES * (copied + number_count(signature, pairwise, sizes) + of_one_layer + of_outputs)
+    required = (
+        tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
+    )
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
     m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[-2:])
     group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
     if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
         copied += _causal_copies(signature, spec, sizes, group)
     return ITEM_BYTES * (copied + 4 * tensors + 3 * group * min(graph.spec.rows, m) * n)
+
+
+def _layers(signature: Signature, weights: str) -> Dim:
+    return signature.outputs[weights].shape[0]
 
 
 def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes, group: int) -> int:

@@ -24,6 +24,12 @@ class Placeholder(BaseModel, frozen=True):
 
     token: int
     count: int
+    text: str | None = None  # the token in a text
+
+    @property
+    def label(self) -> str:
+        """The token as errors name it."""
+        return f"token {self.token}" + (f" ({self.text})" if self.text else "")
 
 
 class InputSpec(BaseModel, frozen=True):

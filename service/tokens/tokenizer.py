@@ -110,15 +110,15 @@ class Tokenizer:
         Raises:
             Invalid: a text is longer and not truncated, is empty, or cannot be encoded. No field is named.
         """
-        longest = self.cut_length(limit, truncation)
+        longest, advice = self.cut_length(limit, truncation), "set truncation to true to cut it"
+        if any(map(self.added_tokens, texts)):
+            limit, longest = min((most for most in (limit, longest) if most is not None), default=None), None
+            advice = "a text with pictures is not truncated"
         encodings, truncated = self._encode_all(texts, longest, special_tokens)
         for index, encoding in enumerate(encodings):
             # before any list of its tokens is made, for which the interpreter's lock is held
             if limit is not None and (length := len(encoding) + self._added(encoding)) > limit:
-                raise Invalid(
-                    f"expected at most {limit} tokens, got {length}{_place(index, encodings)}; "
-                    "set truncation to true to cut it"
-                )
+                raise Invalid(f"expected at most {limit} tokens, got {length}{_place(index, encodings)}; {advice}")
             if all(encoding.special_tokens_mask):
                 raise Invalid("expected text, got an empty or blank string" + _place(index, encodings))
         return self._padded([self._row(encoding, decoder_start) for encoding in encodings], truncated)

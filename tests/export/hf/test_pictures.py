@@ -27,6 +27,7 @@ PICTURES = [text_of(content) for content in SENT]
 TEXT, BOTH, WORDS = "who sat on <image> when", "the cat <image> sat <image> on the mat", "the cat sat on the mat"
 OUTPUTS = ["output", "weights", "vision_weights", "hidden_states", "vision_hidden_states"]
 GENERATED = 8
+EXPECTED = f"expected 16 of token {TOKEN} (<image>) for each row of pixel_values; of a text one <image> becomes as many"
 
 
 @dataclass
@@ -189,28 +190,32 @@ def test_each_cell_of_a_sweep_is_that_change_alone(site, over, served):
 @pytest.mark.parametrize(
     ("path", "body", "detail"),
     [
-        ("text", {"text": TEXT}, f"input_ids: 16 tokens {TOKEN} stand for rows of pixel_values, 16 for each"),
+        ("text", {"text": TEXT}, f"input_ids: {EXPECTED}: 0 for 0 rows, got 16"),
+        ("text", {"text": WORDS, "images": PICTURES[:1]}, f"input_ids: {EXPECTED}: 16 for 1 row, got 0"),
+        ("text", {"text": BOTH, "images": PICTURES[:1]}, f"input_ids: {EXPECTED}: 16 for 1 row, got 32"),
         (
             "text",
-            {"text": WORDS, "images": PICTURES[:1]},
-            f"input_ids: expected 16 tokens {TOKEN}, 16 for each of 1 row",
+            {"text": IMAGE_TOKEN * 9, "images": PICTURES[:1], "truncation": True},
+            "text: expected at most 48 tokens, got 146; a text with pictures is not truncated",
         ),
-        ("text", {"text": BOTH, "images": PICTURES[:1]}, f"input_ids: expected 16 tokens {TOKEN}"),
-        ("text", {"text": IMAGE_TOKEN * 9, "images": PICTURES[:1]}, "text: expected at most 48 tokens, got 146"),
-        ("attention", {"input_ids": [[0, TOKEN]]}, f"input_ids: 1 token {TOKEN} stand"),
-        ("generate", {"text": TEXT}, f"text: 16 tokens {TOKEN} stand for rows of pixel_values"),
-        ("generate", {"text": WORDS, "images": PICTURES[:1]}, f"text: expected 16 tokens {TOKEN}"),
+        ("attention", {"input_ids": [[0, TOKEN]]}, f"input_ids: {EXPECTED}: 0 for 0 rows, got 1"),
+        ("generate", {"text": TEXT}, f"text: {EXPECTED}: 0 for 0 rows, got 16"),
+        ("generate", {"text": WORDS, "images": PICTURES[:1]}, f"text: {EXPECTED}: 16 for 1 row, got 0"),
         (
             "generate",
             {"input_ids": [0, *[TOKEN] * 16], "images": PICTURES[:1]},
-            f"input_ids: expected another token at the end than {TOKEN}",
+            f"input_ids: a prompt cannot end with token {TOKEN} (<image>): another token goes behind a picture",
         ),
         (
             "generate",
             {"input_ids": [[TOKEN, *[5] * 16], [*[TOKEN] * 15, 5, 5]], "images": PICTURES[:1]},
-            f"input_ids: prompt 0 has 1 token {TOKEN}, not a multiple of 16",
+            f"input_ids: prompt 0 has 1 of token {TOKEN} (<image>), not a multiple of 16",
         ),
-        ("generate", {"text": TEXT, "pixel_values": [[1.0]]}, "pixel_values: expected rows of shape [3, 16, 16]"),
+        (
+            "generate",
+            {"text": TEXT, "pixel_values": [[1.0]]},
+            "pixel_values: expected shape [images, 3, 16, 16], got shape [1, 1]",
+        ),
         (
             "generate",
             {"text": TEXT, "images": PICTURES[:1], "pixel_values": [[1.0]]},
@@ -223,6 +228,19 @@ def test_tokens_and_pictures_that_do_not_fit_are_refused(path, body, detail, ser
     answer = served.client.post(f"/v1/{path}/mine", json=body)
     assert answer.status_code in (400, 422)
     assert detail in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("served", marked("llava"), indirect=True)
+def test_tokens_are_counted_in_each_request_of_a_shape(served):
+    """Also after one of the same lengths was right, and in V2."""
+    right = {"input_ids": [[0, *[TOKEN] * 16, 5]], "images": PICTURES[:1], "outputs": ["output"]}
+    wrong = {**right, "input_ids": [[0, *[TOKEN] * 15, 5, 5]]}
+    assert served.client.post("/v1/attention/mine", json=right).status_code == 200
+    answer = served.client.post("/v1/attention/mine", json=wrong)
+    assert (answer.status_code, answer.json()["detail"]) == (422, f"input_ids: {EXPECTED}: 16 for 1 row, got 15")
+    for ids, status in (([5, 6], 200), ([5, TOKEN], 400)):
+        body = {"inputs": [{"name": "input_ids", "shape": [1, 2], "datatype": "INT64", "data": ids}]}
+        assert served.client.post("/v2/models/mine/infer", json=body).status_code == status
 
 
 @pytest.mark.extended
