@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import httpx
@@ -213,36 +214,31 @@ def export_as_mine(folder: Path, *flags: str) -> None:
     assert main(["hf", str(folder / "model"), *target, *flags]) == 0
 
 
+def saved_and_exported(once, module: str) -> Callable[[str], Path]:
+    """The folder of a model's name, whose directory ``save_model`` of that module of ``tests.support`` writes."""
+
+    def exported(name: str) -> Path:
+        def fill(folder: Path) -> None:
+            import_module(f"tests.support.{module}").save_model(name, folder / "model")
+            export_as_mine(folder)
+
+        return once(f"{module} {name}", fill, keep=True)
+
+    return exported
+
+
 @pytest.fixture(scope="session")
 def towers(once) -> Callable[[str], Path]:
     """``towers(name)``: a folder with a directory of ``tests.support.towers``, ``model``, and ``models/mine``."""
 
-    def exported(name: str) -> Path:
-        def fill(folder: Path) -> None:
-            from tests.support.towers import save_towers
-
-            save_towers(name, folder / "model")
-            export_as_mine(folder)
-
-        return once(f"towers {name}", fill, keep=True)
-
-    return exported
+    return saved_and_exported(once, "towers")
 
 
 @pytest.fixture(scope="session")
 def readers(once) -> Callable[[str], Path]:
     """``readers(name)``: a folder with a directory of ``tests.support.readers``, ``model``, and ``models/mine``."""
 
-    def exported(name: str) -> Path:
-        def fill(folder: Path) -> None:
-            from tests.support.readers import save_reader
-
-            save_reader(name, folder / "model")
-            export_as_mine(folder)
-
-        return once(f"reader {name}", fill, keep=True)
-
-    return exported
+    return saved_and_exported(once, "readers")
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def tokenizer_with_pictures() -> PreTrainedTokenizerFast:
     return words
 
 
-def save_reader(name: str, folder: Path) -> None:
+def save_model(name: str, folder: Path) -> None:
     """Write the model's directory, with its tokenizer and its image processor."""
     save(READERS[name].family, folder)
     tokenizer_with_pictures().save_pretrained(folder)

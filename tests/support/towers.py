@@ -38,7 +38,7 @@ MODELS = {
 }
 
 
-def save_towers(name: str, folder: Path) -> None:
+def save_model(name: str, folder: Path) -> None:
     """Write the model's directory, with a tokenizer of words."""
     save(MODELS[name].family, folder)
     save_tokenizer(folder)

@@ -187,7 +187,7 @@ REFUSED = {  # a family, changes of the config of ``tiny``, or a function that m
         Family("LlavaNextForConditionalGeneration", {"text_config": TEXT, "vision_config": IMAGE}),
         "has several models in one; --part exports one: vision_tower, language_model",
     ),
-    "a token for pictures that there is not": (
+    "an image token beyond the vocabulary": (
         Family("LlavaForConditionalGeneration", {"text_config": TEXT, "vision_config": IMAGE}),
         "its image_token_id 32000 is beyond its vocabulary of 60 tokens",
     ),
