@@ -77,13 +77,13 @@ def _of_placeholders(
     """
     sources: list[dict[str, np.ndarray]] = [{} for _ in prompts]
     for name, placeholder in model.signature.placeholders.items():
-        rows, shape = tensors.get(name), model.inputs[name].shape
-        if rows is not None and (rows.ndim != len(shape) or rows.shape[1:] != shape[1:]):
+        shape = model.inputs[name].shape
+        rows = tensors.get(name, np.empty((0, *map(int, shape[1:])), np.float32))
+        if rows.ndim != len(shape) or rows.shape[1:] != shape[1:]:
             raise Invalid(f"expected shape [{', '.join(map(str, shape))}], got shape {[*rows.shape]}", name)
-        check_placeholders(name, placeholder, np.concatenate(prompts), 0 if rows is None else len(rows), field)
+        check_placeholders(name, placeholder, np.concatenate(prompts), len(rows), field)
         start = 0
-        for index, ids in enumerate(prompts if rows is not None else ()):
-            assert rows is not None
+        for index, ids in enumerate(prompts):
             tokens = int((ids == placeholder.token).sum())
             count, more = divmod(tokens, placeholder.count)
             if more:

@@ -9,7 +9,7 @@ import numpy as np
 
 from service.model.graph import Arrays, Graph
 from service.model.spec import BlockSpec, Signature
-from service.tensors.dims import Dim, Sizes, dim_size
+from service.tensors.dims import Sizes, dim_size
 
 FOREIGN_MEMORY_FACTOR = 3  # bytes that a run of a foreign graph is assumed to need, for each byte of its inputs
 ITEM_BYTES = 4
@@ -69,7 +69,8 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
         of_one_layer = 0
         if VISION in pairwise - graph.outputs:  # it keeps those of one layer
             pairwise -= {VISION}
-            of_one_layer = VISION_COPIES * number_count(signature, [VISION], sizes) // int(_layers(signature, VISION))
+            layers = dim_size(signature.outputs[VISION].shape[0], sizes)
+            of_one_layer = VISION_COPIES * number_count(signature, [VISION], sizes) // layers
         return ITEM_BYTES * (copied + number_count(signature, pairwise, sizes) + of_one_layer + of_outputs)
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
@@ -80,10 +81,6 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
         copied += _causal_copies(signature, spec, sizes, group)
     return ITEM_BYTES * (copied + 4 * tensors + 3 * group * min(graph.spec.rows, m) * n)
-
-
-def _layers(signature: Signature, weights: str) -> Dim:
-    return signature.outputs[weights].shape[0]
 
 
 def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes, group: int) -> int:

@@ -242,8 +242,10 @@ class Tokenizer:
     def _pieces(self, ids: list[int], *lists: list[Any]) -> Iterator[_Piece]:
         """The tokens with these ids, of which a placeholder is a piece of its own; ``lists`` are as of ``_piece``."""
         one, start = self._placeholder, 0
-        for place in [place for place, token in enumerate(ids) if one and token == one.token]:
-            assert one is not None
+        if one is None or one.token not in ids:
+            yield _piece(ids, *lists)
+            return
+        for place in [place for place, token in enumerate(ids) if token == one.token]:
             if place > start:
                 yield _piece(ids[start:place], *(elements[start:place] for elements in lists))
             type_id, *others = (elements[place] for elements in lists)
