@@ -121,6 +121,14 @@ export async function readPicture(file, preprocessor) {
   }
 }
 
+/** The request of the picture in the one of `files`. @param {File[]} files @param {Preprocessor} preprocessor
+ *  @returns {Promise<import("heed/server/run.js").Request>} */
+export async function requestOf(files, preprocessor) {
+  if (files.length > 1) throw new Error("one picture at a time");
+  const { pixels, width, height } = await readPicture(files[0], preprocessor);
+  return { fields: { pixel_values: pixels }, words: [], picture: `${files[0].name}, ${width} × ${height} pixels` };
+}
+
 /** The pixel_values of a built-in picture: a house, a tree and the sun. @param {Preprocessor} preprocessor */
 export function testPicture(preprocessor) {
   const context = paper(preprocessor);

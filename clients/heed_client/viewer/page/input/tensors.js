@@ -1,7 +1,7 @@
 // The tensors of a model without a tokenizer: an example, a picture, random ones, files, JSON; labels of their tokens.
 import { html, useMemo, useState } from "vendor/preact.js";
 import { parseJson, readFile, SUFFIXES } from "heed/server/files.js";
-import { FORMATS, preprocessorOf, readPicture } from "heed/server/picture.js";
+import { FORMATS, preprocessorOf, requestOf } from "heed/server/picture.js";
 import { sortGiven, symbolsOf } from "heed/server/request.js";
 import { fromRequest, sizesOf } from "heed/server/run.js";
 import { DropTarget } from "heed/page/input/drop.js";
@@ -67,13 +67,11 @@ export function Tensors({
     attempt(async () => {
       if (!preprocessor || files.every(({ name }) => hasTensors(name)))
         return give(Object.assign({}, ...(await Promise.all(files.map(readFile)))));
-      if (files.length > 1) throw new Error("one picture at a time");
-      const [{ name }] = files;
-      const { pixels, width, height } = await readPicture(files[0], preprocessor);
+      const next = await requestOf(files, preprocessor);
       setError(null);
       setOthers({});
       setChosen("picture");
-      setRequest({ fields: { pixel_values: pixels }, words: [], picture: `${name}, ${width} × ${height} pixels` });
+      setRequest(next);
       set({ random: null, sentence: false });
     });
   return html`<fieldset class="sources"><legend>${preprocessor ? "picture" : "tensors"}</legend>

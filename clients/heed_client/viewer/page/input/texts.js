@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { SENTENCE } from "heed/data/state.js";
 import { DropTarget } from "heed/page/input/drop.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
-import { FORMATS, readPicture, testPicture } from "heed/server/picture.js";
+import { FORMATS, requestOf, testPicture } from "heed/server/picture.js";
 import { placeholderOf } from "heed/server/run.js";
 
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void}} TextsProps */
@@ -57,20 +57,20 @@ const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`
 /** The picture that the text is about. @param {TextsProps & {preprocessor: import("heed/server/picture.js").Preprocessor}} props */
 function PictureOfText({ model, isSecond, request, setRequest, setError, preprocessor }) {
   const placeholder = /** @type {import("heed/server/api.js").Placeholder} */ (placeholderOf(model));
-  const show = (/** @type {import("heed/server/api.js").Tensor} */ pixels, /** @type {string} */ picture) => {
+  const show = (/** @type {import("heed/server/run.js").Request} */ next) => {
     setError(null);
-    setRequest({ fields: { [placeholder.input]: pixels }, words: [], picture });
+    setRequest(next);
   };
+  const showTest = () =>
+    show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: "test picture" });
   const open = async (/** @type {File[]} */ files) => {
     try {
-      if (files.length > 1) throw new Error("one picture at a time");
-      const { pixels, width, height } = await readPicture(files[0], preprocessor);
-      show(pixels, `${files[0].name}, ${width} × ${height} pixels`);
+      show(await requestOf(files, preprocessor));
     } catch (error) {
       setError(/** @type {Error} */ (error));
     }
   };
-  return html`<div class="of-text">
+  return html`<div>
     <label>picture <input type="file" accept=${FORMATS} onChange=${(/** @type {any} */ event) => {
       if (event.currentTarget.files.length) open([...event.currentTarget.files]);
       event.currentTarget.value = "";
@@ -79,7 +79,7 @@ function PictureOfText({ model, isSecond, request, setRequest, setError, preproc
       request?.picture
         ? html`<p class="note">${request.picture}; ${placeholder.token} says where it stands, at first if the text does not say it.</p>
         <button onClick=${() => setRequest(null)}>remove the picture</button>`
-        : html`<button onClick=${() => show(testPicture(preprocessor), "test picture")}>use the test picture</button>`
+        : html`<button onClick=${showTest}>use the test picture</button>`
     }
     ${!isSecond && html`<${DropTarget} label="Drop a picture" onFiles=${open} />`}</div>`;
 }
