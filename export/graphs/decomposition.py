@@ -7,6 +7,7 @@ pass before are taken. The functions that decompose an operator are torch's own,
 Internal functions are those of torch 2.13.
 """
 
+import builtins
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -72,21 +73,9 @@ def without_repetition() -> Iterator[None]:
 
 
 @contextmanager
-def _unprinted() -> Iterator[None]:
-    """A context in which torch does not print the graph of a program that it cannot trace.
-
-    It prints to stderr, which is not redirected: the handler of a signal writes to it, too.
-    """
-    vars(trace)["print"] = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        del vars(trace)["print"]
-
-
-@contextmanager
 def _replaced(module: ModuleType, name: str, replacement: object) -> Iterator[None]:
-    original = getattr(module, name)
+    """A context in which ``module`` has ``replacement`` in place of a function, which may be a built-in one."""
+    original = getattr(module, name, vars(builtins).get(name))
     setattr(module, name, replacement)
     try:
         yield
@@ -114,7 +103,10 @@ def traced(module: nn.Module, inputs: Mapping[str, Tensor], dynamic_shapes: Mapp
         Exception: torch cannot trace the module; errors have many types.
     """
     shapes = {"inputs": dict(dynamic_shapes)}
-    with dynamo.patch(fake_tensor_cache_enabled=False), _unprinted():  # to fill it would take a third of the time
+    # torch prints the graph of a program that it cannot trace. The handler of a signal writes to stderr, too, so that
+    # this is not redirected. To fill the cache would take a third of the time.
+    silent = _replaced(trace, "print", lambda *_, **__: None)
+    with dynamo.patch(fake_tensor_cache_enabled=False), silent:
         result = TorchExportNonStrictStrategy(verbose=False)(module, (), {"inputs": dict(inputs)}, shapes)
     if result.exported_program is None:
         assert result.exception is not None

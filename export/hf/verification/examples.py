@@ -30,7 +30,6 @@ def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, 
     """
     rng = np.random.default_rng(seed)
     drawn: dict[str, np.ndarray] = {}
-    placeholders = {name: spec.placeholder for name, spec in inputs.items() if spec.placeholder}
     for name, spec in inputs.items():
         shape = [size(dim, sizes) for dim in spec.shape]
         if name in HEAD_MASKS and padding != HEADS:
@@ -41,10 +40,11 @@ def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, 
             drawn[name] = rng.integers(0, size(spec.maximum or 0, sizes) + 1, shape)
         elif padding:
             drawn[name] = _mask(padding, shape, rng)
-    for name, placeholder in placeholders.items():
-        ids = drawn["input_ids"]
-        drawn[name] = drawn[name][: ids.size // placeholder.count]
-        place(ids, placeholder, len(drawn[name]), rng)
+    for name, spec in inputs.items():
+        if spec.placeholder:
+            ids = drawn["input_ids"]
+            drawn[name] = drawn[name][: ids.size // spec.placeholder.count]
+            place(ids, spec.placeholder, len(drawn[name]), rng)
     return drawn
 
 
