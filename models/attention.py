@@ -190,8 +190,9 @@ def masked_softmax(
         weights = weights * (lse - joined).exp().to(weights.dtype)
         lse = joined
     if mask is not None:
-        # From the mask, not the scores, so that an overflow stays visible. In float32, as CUDA compares no bfloat16.
-        all_masked = upcast(mask).amax(-1, keepdim=True) == -torch.inf
+        # From the mask, not the scores, so that an overflow stays visible. In float32, as CUDA compares no bfloat16. By
+        # zeros and ones, as CUDA's maximum of a row of -inf is the lowest float.
+        all_masked = (upcast(mask) == -torch.inf).float().amin(-1, keepdim=True) > 0
         weights = torch.where(all_masked, 0.0, weights)
         lse = torch.where(all_masked, lse_of_none, lse)
     output = (weights.reshape(B, K, -1, N) @ value).reshape(B, H, M, E)

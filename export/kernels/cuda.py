@@ -84,7 +84,8 @@ FusedPadded (q, k, v, nonpad) => (o) {{
 """
 
 # Queries are scaled before. The kernel lets a mask broadcast over batch and heads only, so it is expanded over queries
-# and keys. The maximum of each row is taken in float32, since CUDA compares no bfloat16.
+# and keys. It is compared in float32, since CUDA compares no bfloat16. A row of -inf is found by zeros and ones, since
+# CUDA's maximum of such a row is the lowest float.
 FUSED_MASKED = f"""
 FusedMasked (q, k, v, mask) => (o) {{
     {constants("minus_one minus_inf float_zero")}
@@ -96,8 +97,10 @@ FusedMasked (q, k, v, mask) => (o) {{
     bias = Expand (mask, bias_shape)
     o_any = Attention <scale = 1.0> (q, k, v, bias)
     mask32 = Cast <to = 1> (mask)
-    row_max = ReduceMax <keepdims = 1> (mask32, minus_one)
-    all_masked = Equal (row_max, minus_inf)
+    is_masked = Equal (mask32, minus_inf)
+    masked = Cast <to = 1> (is_masked)
+    least = ReduceMin <keepdims = 1> (masked, minus_one)
+    all_masked = Greater (least, float_zero)
     o = Where (all_masked, q_zero, o_any)
 }}
 """

@@ -8,8 +8,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 
 from export.graphs.graph import export_graph
 from export.kernels.blocks import ROWS
@@ -117,6 +119,32 @@ def test_every_path_for_cuda_agrees_with_the_reference(case, m, n, fused):
     assert outputs.keys() == ON_CUDA[case]
     if case == "padded":  # a row without keys is zero
         assert [bool(row.any()) for row in outputs["fused_padded"]] == [False, True, True]
+
+
+def with_maxima_of_cuda(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, in which the maximum of numbers that all are -inf is the lowest float, as cuDNN computes it."""
+    lowest = numpy_helper.from_array(np.finfo(np.float32).min, "lowest")
+    for graph in (model.graph, *model.functions):
+        nodes = [helper.make_node("Constant", [], ["lowest float"], value=lowest)]
+        for node in graph.node:
+            nodes.append(node)
+            if node.op_type == "ReduceMax":
+                name, node.output[0] = node.output[0], f"{node.output[0]} of cuDNN"
+                nodes.append(helper.make_node("Max", [node.output[0], "lowest float"], [name]))
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize(("path", "case"), [("model", "padded"), ("model", "mask"), ("fused_masked", "mask")])
+def test_a_row_without_keys_is_zero_by_the_maxima_of_cuda(path, case, fused, repository):
+    folder = repository / "scaled_dot_product" / "1" if path == "model" else fused
+    run = session(with_maxima_of_cuda(onnx.load(folder / f"{path}.onnx")).SerializeToString())
+    refer, inputs = referring(BLOCKS["scaled_dot_product"]), drawn("scaled_dot_product", 70, 33, CASES[case])
+    exact, budget = refer(inputs, np.float64), error_budget(refer, inputs, draws=3)
+    names = [output.name for output in run.get_outputs()]
+    for name, found in zip(names, run.run(names, inputs), strict=True):
+        assert largest_error(found, exact[name]) <= budget[name], name
 
 
 @pytest.mark.parametrize(("path", "case"), [("fused_padded", "padded"), ("fused_masked", "mask")])
