@@ -223,7 +223,9 @@ def nan_if_overflowing(query: Tensor, key: Tensor, x: Tensor | None = None) -> T
     if query.dtype == torch.float16:  # summed in float32, where no sum of such products overflows
         return x
     axes = tuple(range(1, query.ndim))
-    largest = upcast(query).abs().amax(axes, keepdim=True) * upcast(key).abs().amax(axes, keepdim=True)
+    # The rows' maxima first, as CUDA computes each maximum on few of its processors.
+    rows_query, rows_key = (upcast(each).abs().amax(-1, keepdim=True) for each in (query, key))
+    largest = rows_query.amax(axes, keepdim=True) * rows_key.amax(axes, keepdim=True)
     return x + cast_to(0 * (query.shape[-1] * largest), x.dtype)  # 0 times infinity is NaN
 
 
