@@ -60,10 +60,13 @@ def prompts_of(fields: GenerateFields, tensors: Mapping[str, np.ndarray], decode
         return Prompts(rows, is_single, tokens)
     start = _decoder_prompt(fields, tensors, decoder)
     most = _most(fields, DECODER_TEXT if fields.decoder_text is not None else DECODER_IDS, start, decoder)
-    longest = model.max_tokens("input_ids")
-    for ids in inputs if main == "input_ids" else ():
-        if longest is not None and len(ids) > longest:
-            raise Invalid(f"expected at most {longest} tokens, got {len(ids)}", name)
+    if main == "input_ids":
+        longest = model.max_tokens(main)
+        for ids in inputs:
+            if longest is not None and len(ids) > longest:
+                raise Invalid(f"expected at most {longest} tokens, got {len(ids)}", name)
+    else:
+        model.bind({main: np.stack(inputs), DECODER_IDS: start[None]})
     return Prompts([Prompt(start, {main: row[None]}, most) for row in inputs], is_single, tokens)
 
 
