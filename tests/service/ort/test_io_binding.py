@@ -123,6 +123,14 @@ def test_a_large_run_is_timed_on_every_graph_of_a_gpu(name, repository):
     assert all(graph.cost.knows(work.size) for graph in model.graphs)
 
 
+def test_graphs_of_one_tower_are_used_on_a_gpu(towers, caplog):
+    """They do not have the output that a large run computes on other graphs."""
+    model = opened(towers("clip") / "models" / "mine" / "1")
+    model.is_on_cuda = True
+    assert {"images", "texts"} <= {graph.spec.fast_path for graph in calibrate(model) if graph.spec}
+    assert "is not used" not in caplog.text
+
+
 def test_threads_as_they_suit_a_gpu(repository):
     """Few runs at one time on a GPU, and works share one wherever that saves what the least of runs takes."""
     model = opened(repository / "multi_head_self_attention" / "1")
