@@ -22,7 +22,7 @@ log = logging.getLogger("heed")
 VERSION: str = onnxruntime.__version__  # of ONNX Runtime
 
 DOUBLING = 0  # how the arena grows; to grow as needed (1) is no faster and saves little memory
-WARNING, FATAL = 2, 4  # levels of ONNX Runtime's log
+ERROR, FATAL = 3, 4  # levels of ONNX Runtime's log
 # How long a thread of a run that has no work polls for more before it sleeps. Without polling Linux often wakes it on
 # the CPU of the thread that has work for it, and both share that CPU; long polling starves the event loop.
 SPIN_MICROSECONDS = "50"
@@ -188,5 +188,5 @@ def _unavailable_reason(provider: Provider) -> str | None:
         reason = cuda.missing_library() or short_message(str(error))
         return f"CUDA was tried and failed: {reason}"
     finally:
-        onnxruntime.set_default_logger_severity(WARNING)
+        onnxruntime.set_default_logger_severity(ERROR)  # it warns of each session that CUDA is no plugin of it
     return None
