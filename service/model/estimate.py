@@ -17,6 +17,7 @@ PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys,
 # The fused causal kernel takes one width for keys and values, a multiple of 8, and no groups: other tensors are made as
 # wide before, and narrow again after it.
 CAUSAL_WIDTH, CAUSAL_COPIES = 8, 8
+STACK_AXES = 5  # of the weights of a model with layers: [layers, batch, heads, m, n]
 VISION = "vision_weights"
 VISION_COPIES = 3  # of the scores of a layer
 PAIRWISE = frozenset(("weights", VISION, "scores"))  # a run of most graphs has them in memory in any case
@@ -42,6 +43,17 @@ def number_count(signature: Signature, outputs: Collection[str], sizes: Sizes) -
 def score_count(signature: Signature, sizes: Sizes) -> int:
     """Pairs of query and key, over batch and heads; 0 for a model that is no block."""
     return number_count(signature, ["weights"], sizes) if signature.spec else 0
+
+
+def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
+    """How many numbers the largest tensor of a run has that has one for each pair of query and key; 0 without one."""
+    has_pairs = graph.workspace_bytes is None and (graph.spec is None or graph.spec.rows is None)
+    if signature.spec is None or not has_pairs:
+        return 0
+    shape, count = signature.outputs["weights"].shape, score_count(signature, sizes)
+    if len(shape) == STACK_AXES and PAIRWISE.isdisjoint(outputs if graph.spec else graph.outputs):
+        return count // dim_size(shape[0], sizes)  # the layers are computed one after the other
+    return count
 
 
 def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> int:

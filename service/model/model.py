@@ -26,6 +26,7 @@ from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
 
 OUTPUT = "output"
+MAX_INDEXED = 1 << 31  # numbers of a tensor on a GPU; with 2^33 ONNX Runtime's outputs were wrong
 
 
 @dataclass(eq=False)
@@ -110,7 +111,7 @@ class Model:
         It is of ``graph``, or of the fastest of the model's graphs.
 
         Raises:
-            TooMuchMemory: more than ``max_memory`` bytes, or than the GPU has.
+            TooMuchMemory: more than ``max_memory`` bytes, or than the GPU has; a tensor that its kernels cannot index.
         """
         graph = graph or self.graph_for(inputs, outputs, sizes)
         memory = estimate.memory(self.signature, graph, inputs, outputs, sizes)
@@ -122,6 +123,12 @@ class Model:
             raise TooMuchMemory(
                 f"this request needs about {got}, which exceeds the maximum allowed, {allowed} ({limit}); "
                 + self._way_out(inputs, outputs, sizes, most)
+            )
+        pairs = estimate.pairs_in_memory(self.signature, graph, outputs, sizes)
+        if max_memory is not None and self.is_on_cuda and pairs > MAX_INDEXED:
+            raise TooMuchMemory(
+                f"this request has {pairs:,} pairs of query and key, and the GPU's kernels can index {MAX_INDEXED:,}; "
+                "send fewer rows or queries in a request"
             )
         return RunEstimate(sizes, graph, estimate.run_size(self.signature, inputs, sizes), memory)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from service.model.estimate import MATRIX_SIZE, SCORE_SIZE, memory, run_size
+from service.model.estimate import MATRIX_SIZE, SCORE_SIZE, memory, pairs_in_memory, run_size
 from service.model.graph import Graph
 from service.model.spec import BlockSpec, FastPathSpec, Signature
 from service.tensors.spec import TensorSpec
@@ -49,6 +49,19 @@ def test_a_run_has_the_size_of_multiply_adds_that_take_as_long(heads, m, n, d):
         return run_size(attention()[0], inputs, {"batch": 1, "heads": heads, "m": m, "n": n, "past": 0, "d": d})
 
     assert size(heads, m, n, d) > 6 * size(1, 128, heads * m * n * d // 128 // 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("graph", "outputs", "share"),
+    [
+        (Graph(None, frozenset(), frozenset(("output", "weights"))), ["output"], 1),
+        (Graph(None, frozenset(), frozenset(("output",)), FastPathSpec(fast_path="output")), ["output"], 1 / 4),
+        (Graph(None, frozenset(), frozenset(("output", "weights")), FastPathSpec(fast_path="weights")), ["weights"], 1),
+        (Graph(None, frozenset(), frozenset(("output",)), FastPathSpec(fast_path="fused", rows=256)), ["output"], 0),
+    ],
+)
+def test_pairs_in_memory_are_those_of_the_layers_that_a_graph_has_at_once(graph, outputs, share):
+    assert pairs_in_memory(signature(), graph, outputs, SIZES) == share * 4 * 2 * 2 * 10 * 10
 
 
 def test_copies_of_inputs_are_counted():

@@ -9,8 +9,10 @@ import numpy as np
 import onnx
 import pytest
 
+from service.base.errors import TooMuchMemory
 from service.model.calibration import calibrate
 from service.model.loader import open_version
+from service.ort.placement import CUDA
 from service.ort.provider import Provider
 from tests.support.scripts import run_script
 from tests.support.tasks import open_on_cpu
@@ -177,6 +179,18 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_memory_is_linear_in_fact(more, most, repository):
     """Scores of 4096 queries and keys alone would be 537 MB."""
     assert int(run_script(PEAK, repository / SDPA / "1", json.dumps(more))) / 1000 < most
+
+
+def test_a_gpu_computes_no_tensor_that_its_kernels_cannot_index(fused, monkeypatch):
+    monkeypatch.setattr("service.model.loader.open_session", open_on_cpu)
+    on_cpu = model(fused.parents[1], provider="cuda")
+    of = replace(on_cpu, providers=[CUDA])
+    long = {name: np.broadcast_to(np.float32(0), (8, 16, 8192, 64)) for name in ("query", "key", "value")}
+    sizes = of.bind(long)
+    of.estimate(long, ["output"], sizes, max_memory=1 << 50)
+    with pytest.raises(TooMuchMemory, match="has 8,589,934,592 pairs of query and key"):
+        of.estimate(long, ["output", "weights"], sizes, max_memory=1 << 50)
+    on_cpu.estimate(long, ["output", "weights"], sizes, max_memory=1 << 50)
 
 
 @pytest.mark.extended
