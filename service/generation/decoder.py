@@ -1,7 +1,7 @@
 """The graphs by which a version generates."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -22,6 +22,8 @@ DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"
 ITEM_BYTES = 4
 LOGITS = "logits"
 PAST = "past_"
+
+Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 CHANGED = "_interventions"  # end of the names of graphs whose activations a request changes
 
 
@@ -90,6 +92,12 @@ class Decoder(FeatureGraphs):
         """The shape [heads, width] of each tensor of keys or values, by its name: ``key_0``, ``value_0``, ..."""
         shapes = self.generation.past
         return {f"{('key', 'value')[index % 2]}_{index // 2}": shape for index, shape in enumerate(shapes)}
+
+    @property
+    def allocate(self) -> Allocate:
+        """Allocates keys and values: on a GPU in memory that it reads and writes by itself."""
+        pool = self.model.provider.pinned
+        return pool.empty if pool else np.empty
 
     @property
     def position_bytes(self) -> int:

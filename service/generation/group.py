@@ -136,7 +136,7 @@ class SequenceGroup:
     def _begun(self, sequence: GrowingSequence, graph: Graph, options: RunOptions | None) -> Past:
         """The past of ``sequence`` with its prompt but the last token; its encoder is run."""
         sequence.begin()
-        past = Past(self.decoder.past, sequence.end)
+        past = Past(self.decoder.past, sequence.end, allocate=self.decoder.allocate)
         changes = sequence.changes
         if changes:
             changes.begin(graph, options)

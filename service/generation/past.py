@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from service.generation.decoder import PAST
+from service.generation.decoder import PAST, Allocate
 
 Shapes = Mapping[str, tuple[int, int]]
+FLOAT = np.dtype(np.float32)
 
 
 class Past:
@@ -18,10 +19,10 @@ class Past:
     A shorter sequence has zeros before its first token. The first row is zeros for all (``export.hf.generation.past``).
     """
 
-    def __init__(self, shapes: Shapes, rows: int, slots: int = 1) -> None:
-        self._shapes = shapes
+    def __init__(self, shapes: Shapes, rows: int, slots: int = 1, allocate: Allocate = np.empty) -> None:
+        self._shapes, self._allocate = shapes, allocate
         self.rows, self.slots, self.end = rows, slots, 0
-        self._buffers = {name: np.empty((1 + rows, slots, *shape), np.float32) for name, shape in shapes.items()}
+        self._buffers = {name: allocate((1 + rows, slots, *shape), FLOAT) for name, shape in shapes.items()}
         for buffer in self._buffers.values():
             buffer[0] = 0
 
@@ -46,7 +47,8 @@ class Past:
     def joined(cls, sources: Sequence[tuple["Past", int, int]], rows: int, slots: int) -> "Past":
         """A past of the sequences ``sources``: past, slot, and length of each. Further slots have zeros."""
         longest = max(length for _, _, length in sources)
-        joined = cls(sources[0][0]._shapes, rows, slots)
+        first = sources[0][0]
+        joined = cls(first._shapes, rows, slots, first._allocate)
         joined.end = longest
         for slot, (source, source_slot, length) in enumerate(sources):
             joined.place(slot, source, source_slot, length)

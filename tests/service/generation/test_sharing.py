@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from service.generation.sampling import Sampler, Sampling
 from service.generation.scheduler import Scheduler
 from service.generation.sequence import LOGPROB, TOKEN, GrowingSequence, Wanted
 from service.model.loader import open_version
+from service.ort.pinned_memory import plain
 from service.ort.provider import Provider
 from service.selection.options import read_selection
 from tests.support.engine import open_engine
@@ -94,6 +96,19 @@ def assert_same(found, expected):
 
 
 LENGTHS = [(4, 20), (1, 9), (17, 30), (9, 1), (3, 44), (30, 12), (2, 2), (11, 25)]
+
+
+def test_keys_and_values_are_in_memory_that_a_gpu_reaches(sequence, decoder, monkeypatch):
+    expected = alone(sequence(9, 20))
+    pool, allocated = plain(), []
+
+    def empty(shape, dtype):
+        allocated.append(pool.empty(shape, dtype))
+        return allocated[-1]
+
+    monkeypatch.setattr(decoder.model.provider, "pinned", SimpleNamespace(empty=empty))
+    assert_same(alone(sequence(9, 20)), expected)
+    assert len(allocated) == len(decoder.past)
 
 
 @pytest.mark.parametrize("temperature", [0, 1.5])
