@@ -3,7 +3,8 @@
 For each model of a repository that generates: one stream with the weights of all layers, with the 8 largest of each
 head, and without weights; several streams at once; transformers' ``generate`` in eager attention with weights, and in
 sdpa without; with ``--genai``, onnxruntime-genai in this process. All take turns, each generates ``--tokens`` tokens
-behind a prompt of ``--prompt``, which is the encoder's text of a model with two stacks.
+behind a prompt of ``--prompt``, which is the encoder's text of a model with two stacks. ``--provider cuda`` measures
+all of them on the GPU.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from service.generation.group import SequenceGroup
 from service.generation.sampling import Sampler, Sampling
 from service.generation.sequence import GrowingSequence, Wanted
 from service.model.loader import open_version
-from service.ort.provider import Provider
+from service.ort.provider import choose
 
 LARGEST = {"weights_top_k": 8}
 WEIGHTS = {"outputs": ["weights"]}
@@ -38,7 +39,8 @@ def main() -> int:
     options = _options()
     torch.set_num_threads(options.threads)
     rows = []
-    with served(options.repository, "--intra-op-threads", str(options.threads)) as server:
+    flags = ["--intra-op-threads", str(options.threads), "--provider", options.provider]
+    with served(options.repository, *flags) as server:
         url = f"http://127.0.0.1:{server.port}/v1/generate/{options.model}"
         with httpx.Client(timeout=600) as client:
             ways = dict(_ways(client, url, options))
@@ -49,7 +51,8 @@ def main() -> int:
         streams = options.streams if "streams" in name else 1
         rates = [streams * options.tokens / one for one in several]
         rows.append([name, f"{median(rates):.1f}", f"{min(rates):.1f} to {max(rates):.1f}"])
-    print("\n".join(table([f"{options.model}, {options.threads} threads", "tokens/s", "range"], rows)))
+    title = f"{options.model}, {options.threads} threads, {options.provider}"
+    print("\n".join(table([title, "tokens/s", "range"], rows)))
     return 0
 
 
@@ -84,7 +87,7 @@ def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened
     """The same steps in this process."""
     if not opened:
         folder = options.repository / options.model / "1"
-        opened["model"] = model = open_version(folder, Provider("cpu", "requested"), options.threads)
+        opened["model"] = model = open_version(folder, choose(options.provider), options.threads)
         opened["decoder"] = load_decoder(folder, model, options.threads)
     decoder = opened["decoder"]
     ids, source = np.array(prompt), {}
@@ -99,12 +102,12 @@ def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened
 
 
 def _transformers(options: argparse.Namespace, prompt: list[int]) -> "list[tuple[str, Callable[[], object]]]":
-    ids = torch.tensor([prompt])
+    ids = torch.tensor([prompt], device=options.provider)
     config = transformers.AutoConfig.from_pretrained(options.directory)
     found = []
     for attention, weights in (("eager", True), ("sdpa", False)):
         model = getattr(transformers, config.architectures[0])
-        model = model.from_pretrained(options.directory, attn_implementation=attention).eval()
+        model = model.from_pretrained(options.directory, attn_implementation=attention).eval().to(options.provider)
         generate = partial(
             model.generate, ids, max_new_tokens=options.tokens, do_sample=False, eos_token_id=-1, pad_token_id=0,
             output_attentions=weights, return_dict_in_generate=True,
@@ -137,8 +140,12 @@ def _options() -> argparse.Namespace:
     add("--prompt", type=int, default=32, help="tokens of the prompt (default 32)")
     add("--tokens", type=int, default=32, help="new tokens (default 32)")
     add("--streams", type=int, default=8, help="at once (default 8)")
+    add("--provider", choices=("cpu", "cuda"), default="cpu", help="default cpu; cuda: on the GPU, without --genai")
     add("--genai", type=Path, metavar="DIR", help="the model as onnxruntime_genai.models.builder writes it in fp32")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.genai and options.provider == "cuda":
+        parser.error("--genai is measured on the CPU alone")
+    return options
 
 
 if __name__ == "__main__":
