@@ -35,6 +35,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def minutes(text: str) -> float:
+    """The minutes that ``text`` is, from 0."""
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text):
+        raise argparse.ArgumentTypeError(f"expected a number of minutes from 0, got {text!r}")
+    return float(text)
+
+
 def seed_value(text: str) -> int:
     """The seed that ``text`` is: torch takes 64 bits."""
     if not text.isdecimal() or len(text) > 20 or int(text) >= 1 << 64:

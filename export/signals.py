@@ -40,6 +40,25 @@ def stopping(report: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
+def limited(seconds: float) -> Iterator[threading.Event]:
+    """A context that SIGTERM ends after ``seconds`` (0 = never); the event says that it was this limit."""
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    if seconds:
+        timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+
+
+@contextmanager
 def blocked() -> Iterator[None]:
     """A context in which signals wait; in the processes that are started in it they wait until ``prepare_worker``.
 

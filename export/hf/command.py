@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from export.artifact import ExportError
-from export.options import add_target, block_name
+from export.options import add_target, block_name, minutes
 from export.scratch import remove_leftovers
-from export.signals import stopping
+from export.signals import limited, stopping
 from export.weights.checkpoint import listed
 from heed_options import Parser
 
@@ -34,10 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     console, start = Console(highlight=False), time.perf_counter()
     name = options.name or _name_of(options.directory)
+    progress = _progress(console)
+    task = progress.add_task(f"{name}: reading {options.directory}")
     remove_leftovers(options.repository)
 
     def report_stop(signal: str) -> None:
         progress.stop()
+        if expired.is_set():
+            signal = f"not done after {options.timeout:g} min (--timeout), at {progress.tasks[0].description}"
         print(f"heed export hf: {signal}; nothing was written for {name}", file=sys.stderr, flush=True)
 
     def report(step: str) -> None:
@@ -45,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not console.is_terminal:
             print(f"heed export hf: {name}: {step}", file=sys.stderr, flush=True)
 
-    with _progress(console) as progress, stopping(report_stop):
-        task = progress.add_task(f"{name}: reading {options.directory}")
+    with progress, stopping(report_stop), limited(60 * options.timeout) as expired:
         try:
             pretrained = load(options.directory, options.head, options.part, dict(options.input))
             if pretrained.ignored:
@@ -132,6 +135,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--quantize", choices=("int8",),
         help="int8: generate with weights of 8 bits, whose errors the description has; all else stays float32",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=minutes, default=30.0, metavar="MINUTES",
+        help="end an export that is not done by then, with status 143; 0 = never (default 30)",
     )  # fmt: skip
     add_target(parser)
     return parser

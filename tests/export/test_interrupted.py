@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,6 +96,19 @@ def test_a_signal_ends_it_and_leaves_nothing(number, command, arguments, names, 
         written = error.read_text()
         assert written.endswith(f"heed {command}: {number.name}; nothing was written for {names}\n")
         assert "Traceback" not in written
+
+
+def test_an_export_of_transformers_ends_at_its_time_limit(sentence_model, error, tmp_path):
+    arguments = ["hf", str(sentence_model), "--name", "mine", "--timeout", "0.001", "--repository", str(tmp_path)]
+    process = FORK.Process(target=export, args=(error, arguments))
+    process.start()
+    process.join(TIMEOUT_S)
+    assert process.exitcode == 128 + signal.SIGTERM
+    said = error.read_text().splitlines()[-1]
+    assert re.fullmatch(
+        r"heed export hf: not done after 0\.001 min \(--timeout\), at mine: .+; nothing was written for mine", said
+    )
+    assert files(tmp_path) == []
 
 
 FAST = [("export", signal.SIGINT), ("torch", signal.SIGTERM), ("end", signal.SIGINT)]
