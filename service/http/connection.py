@@ -19,27 +19,15 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.http.chunks import ChunkedBody, WrongFraming
+from service.http.head import MAX_HEADER_FIELDS, UnsupportedRequest, body_length
 from service.http.tls import LimitedSession, PacedTransport
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.logs import MALFORMED, peer
 
 CALLBACKS = [name for name in dir(HttpToolsProtocol) if name.startswith("on_")]
 END_OF_HEAD = b"\r\n\r\n"
-MAX_HEADER_FIELDS = 100
-MAX_PATH_BYTES = 1 << 11  # as it was sent, percent-encoded; each route's pattern is tried on it
-MAX_QUERY_BYTES = 1 << 12
-HOST = re.compile(rb"(?:\[[\w.:%~-]+\]|[\w.~!$&'()*+;=%-]*)(?::\d*)?")
 BLANKS = b" \t"
 LINE_BREAKS = re.compile(rb"[\r\n]+")  # before a request, which the parser ignores
-
-
-class UnsupportedRequest(Exception):
-    """A well-formed head that this server does not serve. Raised in callbacks of the parser."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
 
 
 class RequestState(Enum):
@@ -349,7 +337,7 @@ class Connection(HttpToolsProtocol):
     def _headers_complete(self) -> None:
         try:
             if not self.parser.should_upgrade():
-                self._body_left = self._declared_length()
+                self._body_left = body_length(self.url, self.parser.get_http_version(), self.headers)
                 self._chunks = ChunkedBody(self._max_chunked_bytes) if self._body_left is None else None
                 self.on_headers_complete()
             elif self.parser.get_method() == b"CONNECT":
@@ -361,36 +349,6 @@ class Connection(HttpToolsProtocol):
     def _message_complete(self) -> None:
         if not self.parser.should_upgrade() and self._state is not RequestState.DEFERRED:
             self.on_message_complete()
-
-    def _declared_length(self) -> int | None:
-        """The length of the body in bytes, None where it comes in chunks.
-
-        Raises:
-            UnsupportedRequest: the head does not say where the request goes or where its body ends, or says so in a
-                way that this server does not know, or at too great a length.
-        """
-        if len(self.url) > MAX_PATH_BYTES:
-            _check_target(self.url)
-        version = self.parser.get_http_version()
-        hosts, length, codings = [], 0, []
-        for name, value in self.headers:
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"content-length":
-                length = int(value)
-            elif name == b"transfer-encoding":
-                codings.append(value.lower())
-        if version not in ("1.0", "1.1"):
-            raise UnsupportedRequest(505, f"HTTP/{version} is not supported: expected HTTP/1.1 or HTTP/1.0.")
-        if len(hosts) > 1 or (not hosts and version == "1.1"):
-            raise UnsupportedRequest(400, f"Expected one Host header, got {len(hosts)}.")
-        if hosts and not HOST.fullmatch(hosts[0]):
-            raise UnsupportedRequest(400, "The Host header is not a host with an optional port.")
-        if codings and version == "1.0":
-            raise UnsupportedRequest(400, "Transfer-Encoding is not part of HTTP/1.0.")
-        if codings and codings != [b"chunked"]:
-            raise UnsupportedRequest(501, "This Transfer-Encoding is not supported: expected only chunked.")
-        return None if codings else length
 
     def _has_arrivals(self) -> bool:
         """Whether bytes of the client, or the end of what it sends, wait in the socket."""
@@ -407,11 +365,3 @@ class _Reading(FlowControl):
     def resume_reading(self) -> None:
         if not self.is_blocked:
             super().resume_reading()
-
-
-def _check_target(url: bytes) -> None:
-    """Raise UnsupportedRequest if the path or the query string of ``url`` is too long."""
-    path, _, query = url.partition(b"?")
-    for part, name, longest in ((path, "path", MAX_PATH_BYTES), (query, "query string", MAX_QUERY_BYTES)):
-        if len(part) > longest:
-            raise UnsupportedRequest(414, f"The {name} has {len(part):,} bytes, more than the {longest:,} allowed.")

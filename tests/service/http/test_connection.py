@@ -120,8 +120,8 @@ def test_a_head_that_is_not_served_is_refused_and_nothing_behind_it_is_read(name
 @pytest.mark.parametrize("path", ["/v2/models/", "/v1/"])
 def test_a_long_path_or_query_string_is_refused_before_the_application_sees_it(monkeypatch, path):
     """Wherever it is cut; the error is one of the API that the path names."""
-    monkeypatch.setattr(connection, "MAX_PATH_BYTES", 50)
-    monkeypatch.setattr(connection, "MAX_QUERY_BYTES", 100)
+    monkeypatch.setattr("service.http.head.MAX_PATH_BYTES", 50)
+    monkeypatch.setattr("service.http.head.MAX_QUERY_BYTES", 100)
     longest = path.ljust(50, "a")
     for url, part in ((f"{longest}?{'q' * 100}", ""), (f"{longest}a", "path"), (f"{path}?{'q' * 101}", "query string")):
         data = head(f"POST {url} HTTP/1.1")
