@@ -39,8 +39,12 @@ class ModelRefused(Exception):
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of an error of another library, or its type if it has no text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """The first line of an error of another library, or its type if it has no text.
+
+    A sentence at its end that announces the next lines is left out.
+    """
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"((?<=[.!?])\s[^.!?]*)?:$", "", line)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
-"""``python -m scripts.families``: what the export says of small random models."""
+"""``python -m scripts.families``: what the export says of small random models, and what it does with them."""
+
+import json
 
 import pytest
 
+from scripts.families import sweep
 from scripts.families.__main__ import DESCRIBED, FAILED, NOT_BUILT, REFUSED, described, main
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -41,3 +44,37 @@ def test_a_traceback_is_a_failure(monkeypatch, capsys):
     monkeypatch.setattr("scripts.families.__main__.block_of", lambda *_: 1 / 0)
     assert main() == 1
     assert f"bert | BertModel | {FAILED} | ZeroDivisionError: division by zero" in capsys.readouterr().out
+
+
+def swept(monkeypatch, tmp_path, types, *flags):
+    """The exit status of a sweep over all of transformers' ``types``, and its rows."""
+    out = tmp_path / "families.jsonl"
+    monkeypatch.setattr(sweep, "CONFIG_MAPPING", {name: sweep.CONFIG_MAPPING[name] for name in types})
+    monkeypatch.setattr("sys.argv", ["sweep", "--out", str(out), "--page", str(tmp_path / "families.md"), *flags])
+    status = sweep.main()
+    return status, {row["name"]: row for row in map(json.loads, out.read_text().splitlines())}
+
+
+@pytest.mark.extended
+def test_the_page_of_a_sweep_that_was_interrupted(monkeypatch, tmp_path, capfd):
+    out, page = tmp_path / "families.jsonl", tmp_path / "families.md"
+    out.write_text(json.dumps({"type": "gone", "name": "gone", "transformers": "1.0.0"}) + "\n")
+    monkeypatch.setattr("sys.argv", ["sweep", "bert", "--out", str(out), "--page", str(page)])
+    assert sweep.main() == 0
+    assert not page.exists()
+    status, rows = swept(monkeypatch, tmp_path, ["bert", "resnet", "vit_mae", "llava_next"])
+    outcomes = {name: row["outcome"] for name, row in rows.items() if name != "gone"}
+    assert (status, outcomes) == (0, {
+        "bert": sweep.EXPORTED, "resnet": NOT_BUILT, "vit_mae": REFUSED, "llava_next": REFUSED,
+        "llava_next/vision_tower": sweep.EXPORTED, "llava_next/language_model": sweep.EXPORTED,
+    })  # fmt: skip
+    assert capfd.readouterr().out.count("bert: exported") == 1
+    text = page.read_text()
+    assert "Of 4 types 1 exported, 2 refused, 1 not built; of 2 parts 2 exported." in text
+    assert "| `bert` | BertModel | exported | input\\_ids, attention\\_mask," in text
+    assert "| `vit_mae` | ViTMAEModel | refused | ViTMAEModel draws random numbers:" in text
+
+
+def test_an_export_that_takes_too_long_is_ended(monkeypatch, tmp_path):
+    status, rows = swept(monkeypatch, tmp_path, ["bert"], "--timeout", "0.2")
+    assert (status, rows["bert"]["outcome"]) == (1, sweep.LATE)

@@ -1,0 +1,231 @@
+"""Export a small random model of each model type of transformers, and write into docs/families.md what came of it.
+
+``python -m scripts.families.sweep [TYPE ...]`` appends a JSON line for each type, and for each model in it that can be
+exported alone, to a file; a later run goes on where one was interrupted. With the last type the page is written. An
+export compares every graph with transformers in float64 before it is written.
+"""
+
+import io
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import re
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import onnx
+import torch
+import transformers
+from rich.progress import Progress
+from transformers import CONFIG_MAPPING
+
+from benchmarks.report.markdown import table
+from export.__main__ import main as export
+from export.hf.parts import parts_of
+from scripts.families.__main__ import NOT_BUILT, REFUSED, small_model
+
+ROOT = Path(__file__).parents[2]
+PAGE, LINES = ROOT / "docs" / "families.md", ROOT / ".exports" / "families.jsonl"
+EXPORTED, WRONG, FAILED, LATE = "exported", "failed a check", "ended in a traceback", "not done in time"
+OUTCOMES = (EXPORTED, REFUSED, WRONG, FAILED, LATE, NOT_BUILT)
+NAME = "small"  # of each exported model
+NO_MODEL = 3  # exit status of a process whose model could not be built
+MAX_REASON = 300  # characters
+FORK = multiprocessing.get_context("fork")  # a fork has torch and transformers, whose import takes seconds
+ABOUT = """\
+# Model types of transformers
+
+A small model of each type of transformers {version}, with random weights, was given to `heed export hf`. *Exported*
+means that every graph was compared with transformers' eager attention in float64; *error* is the largest error that is
+allowed in the weights. A type is *not built* where no small config of it works, or where it has more than three million
+numbers in any case. `type/part` is one model of several in one, exported alone by `--part`. `python -m
+scripts.families.sweep` writes this page.
+
+{summary}.
+
+"""
+
+
+@dataclass
+class Task:
+    """The export of a type, or of the ``part`` of one, in a process of its own."""
+
+    type: str
+    folder: TemporaryDirectory
+    part: str | None = None
+    process: Any = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def name(self) -> str:
+        return f"{self.type}/{self.part}" if self.part else self.type
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder.name)
+
+    @property
+    def log(self) -> Path:
+        return self.path / f"{self.part or 'whole'}.log"
+
+    def start(self) -> None:
+        self.process = FORK.Process(target=_run, args=(self,))
+        self.began = time.monotonic()
+        self.process.start()
+
+
+def main() -> int:
+    options = _options()
+    torch.set_num_threads(1)  # the models are small, and several are exported at once
+    rows = _rows(options.out)
+    known = {row["type"] for row in rows}
+    waiting: deque[str] = deque(name for name in options.types or CONFIG_MAPPING if name not in known)
+    with Progress(disable=not sys.stderr.isatty()) as progress, options.out.open("a") as file:
+        bar = progress.add_task("exporting", total=len(waiting))
+        for row in _swept(waiting, options):
+            rows.append(row)
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            print(f"{row['name']}: {row['outcome']}; {row['detail'][:MAX_REASON]}", flush=True)
+            progress.advance(bar, float(row["name"] == row["type"]))
+    if {*CONFIG_MAPPING} <= {row["type"] for row in rows}:
+        options.page.write_text(_page(rows))
+        print(f"written: {options.page}")
+    counts = Counter(row["outcome"] for row in rows)
+    return int(any(counts[outcome] for outcome in (WRONG, FAILED, LATE)))
+
+
+def _swept(waiting: deque[str], options: Namespace) -> Iterator[dict[str, Any]]:
+    """The row of each type, and of each of its parts behind it; ``options.jobs`` processes at a time."""
+    parts: deque[Task] = deque()
+    running: dict[Any, Task] = {}
+    try:
+        while waiting or parts or running:
+            while (waiting or parts) and len(running) < options.jobs:
+                task = parts.popleft() if parts else Task(waiting.popleft(), TemporaryDirectory())
+                task.start()
+                running[task.process.sentinel] = task
+            multiprocessing.connection.wait([*running], timeout=1)
+            for sentinel, task in [*running.items()]:
+                seconds = time.monotonic() - task.began
+                if task.process.is_alive() and seconds < options.timeout:
+                    continue
+                del running[sentinel]
+                is_late = task.process.is_alive()
+                task.process.kill()
+                task.process.join()
+                yield _row(task, is_late, round(seconds, 1))
+                listed = task.path / "parts.json"
+                if not task.part and listed.exists():
+                    parts.extend(Task(task.type, task.folder, part) for part in json.loads(listed.read_text()))
+    finally:
+        for task in running.values():
+            task.process.kill()
+
+
+def _run(task: Task) -> None:
+    """Save the model of a type, unless its part is exported, and export it; in a process of its own."""
+    log = os.open(task.log, os.O_CREAT | os.O_WRONLY)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout = sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    saved = task.path / "saved"
+    if not task.part:
+        try:
+            model = small_model(CONFIG_MAPPING[task.type])
+            model.save_pretrained(saved)
+        except Exception as error:  # transformers raises errors of many types
+            print(" ".join(str(error).split())[:MAX_REASON] or type(error).__name__)
+            sys.exit(NO_MODEL)
+        parts = parts_of(model) if len(getattr(model.config, "sub_configs", {})) > 1 else {}
+        (task.path / "parts.json").write_text(json.dumps([*parts]))
+        (task.path / "class").write_text(type(model).__name__)
+    repository = task.path / f"models {task.part}"
+    flags = ["--name", NAME, "--repository", str(repository), *(("--part", task.part) if task.part else ())]
+    sys.exit(export(["hf", str(saved), *flags]))
+
+
+def _row(task: Task, is_late: bool, seconds: float) -> dict[str, Any]:
+    text = task.log.read_text(errors="replace") if task.log.exists() else ""
+    lines = [line for line in text.replace(str(task.path / "saved"), "DIR").splitlines() if line.strip()]
+    outcome, detail, error = LATE if is_late else FAILED, lines[-1] if lines else "", None
+    status = task.process.exitcode
+    if not is_late and "Traceback" not in text:
+        outcome = {0: EXPORTED, 1: WRONG, 2: REFUSED, NO_MODEL: NOT_BUILT}.get(status, FAILED)
+    if outcome == EXPORTED:
+        card = _card(task.path / f"models {task.part}" / NAME / "1" / "model.onnx")
+        detail = f"{', '.join(card['inputs'])} → {', '.join(card['outputs'])}"
+        error = card["tolerance"].get("weights")
+    elif outcome in (REFUSED, WRONG):
+        said = [line for line in lines if line.startswith("heed export hf: ") and f": {NAME}: " not in line]
+        start = lines.index(said[-1]) if said else 0
+        detail = " ".join(line for line in lines[start:] if not line.startswith("Nothing was written"))
+    kind = (task.path / "class").read_text() if (task.path / "class").exists() else ""
+    detail = " ".join(detail.removeprefix("heed export hf: ").split())[:MAX_REASON]
+    return {
+        "type": task.type, "name": task.name, "class": kind, "outcome": outcome, "detail": detail, "error": error,
+        "seconds": seconds, "transformers": transformers.__version__,
+    }  # fmt: skip
+
+
+def _card(file: Path) -> dict[str, Any]:
+    model = onnx.load(file, load_external_data=False)
+    card: dict[str, Any] = json.loads(next(entry.value for entry in model.metadata_props if entry.key == "heed"))
+    return card
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of this version of transformers."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [row for row in rows if row["transformers"] == transformers.__version__]
+
+
+def _page(rows: list[dict[str, Any]]) -> str:
+    wholes = Counter(row["outcome"] for row in rows if row["name"] == row["type"])
+    parts = Counter(row["outcome"] for row in rows if row["name"] != row["type"])
+    summary = f"Of {wholes.total()} types {_counted(wholes)}; of {parts.total()} parts {_counted(parts)}"
+    columns = ("name", "class", "outcome", "inputs and outputs, or the reason", "error")
+    cells = [
+        [
+            f"`{row['name']}`", row["class"], row["outcome"], _escaped(row["detail"]),
+            None if row["error"] is None else f"{row['error']:.1g}",
+        ]
+        for row in sorted(rows, key=lambda row: row["name"])
+    ]  # fmt: skip
+    return ABOUT.format(version=transformers.__version__, summary=summary) + "\n".join(table(columns, cells)) + "\n"
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+
+
+def _escaped(text: str) -> str:
+    """Text for a cell of a Markdown table."""
+    return re.sub(r"([|<>*_`\[\]])", r"\\\1", text)
+
+
+def _options() -> Namespace:
+    parser = ArgumentParser(
+        "python -m scripts.families.sweep", description=__doc__, formatter_class=RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("types", nargs="*", metavar="TYPE", help="such as bert or clip (default: all)")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="exports at once (default: one for each CPU)")
+    add("--timeout", type=float, default=300, metavar="SECONDS", help="of one export (default 300)")
+    add("--out", type=Path, default=LINES, help=f"file of JSON lines (default: {LINES.relative_to(ROOT)})")
+    add("--page", type=Path, default=PAGE, help=f"written once all types are done (default: {PAGE.relative_to(ROOT)})")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
