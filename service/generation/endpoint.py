@@ -30,6 +30,7 @@ from service.inference.source import joined
 from service.inference.stages import Stage, Stages, run_stages
 from service.interventions.intervenable import HEAD
 from service.interventions.lens.steps import lens_graphs, lens_of
+from service.interventions.request import FIELD
 from service.interventions.source import InterventionSource
 from service.interventions.steps import SequenceChanges, SharedRuns
 from service.interventions.values import WHOLE, Values
@@ -39,6 +40,8 @@ from service.native.many_runs import ManyRunsEndpoint, event
 from service.native.request import collect
 
 AT_ONCE = 16  # prompts of a list that are generated at the same time
+MAX_CHANGES = 4096  # interventions of all prompts together; each takes a third of a millisecond to plan
+PLACE_BYTES = 24  # of a position that an intervention changes: indices of two axes, and what finds contradictions
 PIECE_BYTES = 1 << 18  # of an answer: its tokens are joined to pieces of about this size
 
 
@@ -210,16 +213,19 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:
             raise Invalid("requires one prompt, not a list", "stream")
-        arrival, changes = context.timing.started_ns, list[SequenceChanges]()
+        arrival, most = context.timing.started_ns, pipeline.settings.max_memory_bytes
+        request = GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), arrival, ())
+        needed: int = yield Stage(self._planning, len(prompts.rows), partial(request.memory, most))
+        context.reservation.add(needed)
         if fields.interventions:
+            context.reservation.add(_places_bytes(fields, prompts))
             values: Values = yield from self.source.values(fields.interventions, model, context)
             if values.inputs or values.has_mean:
                 yield from self.source.open_graphs(self.source.version(model), (WHOLE,))
-            planning = partial(changes_of, values, prompts, decoder, pipeline.settings.max_memory_bytes)
-            changes = yield Stage(self._changing, 0, planning)
-        request = GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), arrival, changes)
-        needed = partial(request.memory, pipeline.settings.max_memory_bytes)
-        context.reservation.add((yield Stage(self._planning, len(prompts.rows), needed)))
+            changes = yield Stage(self._changing, 0, partial(changes_of, values, prompts, decoder, most))
+            request = replace(request, changes=changes)
+            changed: int = yield Stage(self._planning, len(prompts.rows), partial(request.memory, most))
+            context.reservation.add(changed - needed)
         return request
 
     def _with_lens(self, decoder: Decoder, fields: GenerateFields) -> Stages[GenerateFields]:
@@ -265,6 +271,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
                 if size >= PIECE_BYTES:
                     pieces.append(join([*piece]))
                     piece, size = [], 0
+        generated.sequence.release()
         return generated, [*pieces, join([*piece, b"]"])]
 
     async def events(self, request: GenerateRequest) -> AsyncGenerator[bytes]:
@@ -286,6 +293,23 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         text, count, writing = generated.json(arrays)
         pieces: list[bytes] = yield Stage(self._writing, count, writing)
         return Token(text, join([*pieces]))
+
+
+def _places_bytes(fields: GenerateFields, prompts: Prompts) -> int:
+    """Bytes of the places that the interventions change, at most.
+
+    Raises:
+        Invalid: there are too many of them in all prompts.
+    """
+    count = len(fields.interventions) * len(prompts.rows)
+    if count > MAX_CHANGES:
+        raise Invalid(
+            f"expected at most {MAX_CHANGES:,} in all prompts together, got {len(fields.interventions)} in each of "
+            f"{len(prompts.rows):,}",
+            FIELD,
+        )
+    positions = sum(len(prompt.ids) + prompt.most for prompt in prompts.rows)
+    return PLACE_BYTES * len(fields.interventions) * positions
 
 
 def changes_of(values: Values, prompts: Prompts, decoder: Decoder, max_bytes: int) -> list[SequenceChanges]:

@@ -66,7 +66,7 @@ def prompts_of(fields: GenerateFields, tensors: Mapping[str, np.ndarray], decode
             if longest is not None and len(ids) > longest:
                 raise Invalid(f"expected at most {longest} tokens, got {len(ids)}", name)
     else:
-        model.bind({main: np.stack(inputs), DECODER_IDS: start[None]})
+        model.bind({main: inputs[0][None], DECODER_IDS: start[None]})  # all rows have its shape
     return Prompts([Prompt(start, {main: row[None]}, most) for row in inputs], is_single, tokens)
 
 

@@ -108,6 +108,12 @@ class GrowingSequence:
         """The most tokens that are still to be computed: the last one never is."""
         return self.end - 1 - self.computed
 
+    def release(self) -> None:
+        """Free what only steps need, after the last one."""
+        self.encoded, self.past = {}, None
+        if self.changes:
+            self.changes.release()
+
     @property
     def memory(self) -> int:
         """Bytes of its keys and values at its end, and of those of the encoder."""

@@ -102,6 +102,10 @@ class SequenceChanges:
             if value is not None:
                 self._found[place.intervention] = value
 
+    def release(self) -> None:
+        """Free the values, after the last step."""
+        self._found = {}
+
     def of_encoder(self, graph: Graph) -> dict[str, np.ndarray]:
         """The inputs of the encoder's ``graph``."""
         arrays: dict[str, np.ndarray] = {}

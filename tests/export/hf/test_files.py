@@ -115,9 +115,11 @@ def test_a_sound_of_whisper_beside_its_text(tmp_path):
         written = client.post("/v1/generate/whisper", json={"audio": [content], **options})
         from_numbers = client.post("/v1/generate/whisper", json={"input_features": features.tolist(), **options})
         both = client.post("/v1/generate/whisper", json={"audio": content, "input_features": features.tolist()})
+        several = client.post("/v1/generate/whisper", json={"input_features": [*features.tolist()] * 2, **options})
         short = client.post("/v1/generate/whisper", json={"input_features": features[..., 1:].tolist()})
     assert (both.status_code, both.json()["field"]) == (400, "audio")
     assert (short.status_code, short.json()["field"]) == (422, "input_features")
+    assert several.json()["generated"] == [*from_numbers.json()["generated"]] * 2
     assert response.status_code == written.status_code == 200, (response.text, written.text)
     (tokens,), (others,) = (one.json()["generated"] for one in (written, from_numbers))
     assert [token["id"] for token in tokens] == [token["id"] for token in others]

@@ -286,3 +286,34 @@ def test_memory_of_changes_is_counted_before_it_is_taken(generating):
         assert httpx.post(url, json=body, timeout=60).status_code == 200
         answer = httpx.post(url, json={**body, "interventions": [change]}, timeout=60)
         assert (answer.status_code, "a step of this request needs about" in answer.text) == (413, True)
+
+
+UNPLANNED = {"at": "hidden", "layers": 0, "positions": "0:", "scale": 1}
+
+
+def test_keys_and_values_are_counted_before_changes_are_planned(post, monkeypatch):
+    """The places of a change take eight bytes for each position."""
+    planned = []
+    monkeypatch.setattr(endpoint.Decoder, "max_positions", None)
+    monkeypatch.setattr(endpoint, "changes_of", lambda *_: planned.append(None))
+    response = post(max_new_tokens=200_000_000_000, interventions=[UNPLANNED])
+    assert (response.status_code, response.json()["code"]) == (413, "too_much_memory")
+    assert not planned
+
+
+def test_the_changes_of_all_prompts_have_a_limit(post):
+    response = post(input_ids=[[5, 9]] * 257, interventions=[UNPLANNED] * 16)
+    assert (response.status_code, response.json()["field"]) == (422, "interventions")
+    assert response.json()["detail"].endswith("at most 4,096 in all prompts together, got 16 in each of 257")
+
+
+def test_a_prompt_that_has_ended_keeps_no_values(post, monkeypatch):
+    released, release = [], sequence.GrowingSequence.release
+
+    def recorded(one):
+        release(one)
+        released.append((one.changes._found, one.past))
+
+    monkeypatch.setattr(sequence.GrowingSequence, "release", recorded)
+    assert post(input_ids=[PROMPT] * 3, interventions=CHANGES["patch"]).status_code == 200
+    assert released == [({}, None)] * 3
