@@ -225,7 +225,7 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
         if all(_equal(outputs[key], alone[key]) for key in alone):
             continue
         if name.endswith("mask"):
-            raise ModelRefused(f"a {name} of 1 is not the same as none")
+            raise ModelRefused(f"its outputs differ between {name} of 1 and none")
         del kept[name]
     return kept
 

@@ -71,6 +71,8 @@ def small_model(config_class: type[PretrainedConfig]) -> PreTrainedModel:
     Raises:
         Exception: of many types; it cannot be built, or has more than ``MAX_PARAMETERS``.
     """
+    if config_class not in MODEL_MAPPING:
+        raise ValueError("transformers has no model without a head for it")
     model_class: Any = MODEL_MAPPING[config_class]
     model_class = model_class[0] if isinstance(model_class, tuple) else model_class
     config = small_config(config_class)
