@@ -287,3 +287,16 @@ def test_an_encoder_shows_distances(open_page, heed):
     assert table(page)[2][0, 2] == pytest.approx(distance, abs=1e-6)
     expect(page.get_by_role("region", name="change of the output")).to_be_visible()
     expect(page.get_by_role("tab", name="Lens")).to_have_count(0)
+
+
+def test_what_is_typed_stays_while_an_answer_comes(open_patch):
+    page = open_patch(**DIFFERENCE)
+    expect_measured(page, 14)
+    first, second = (page.get_by_role("combobox", name=name, exact=True) for name in ("of", "minus"))
+    first.fill("did")
+    first.press("Tab")
+    second.press("Control+a")
+    second.press_sequentially("not")
+    expect_measured(page, 14)
+    page.wait_for_function("document.querySelectorAll('.stale-grid').length === 0")
+    expect(second).to_have_value("not")

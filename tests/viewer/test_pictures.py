@@ -1,7 +1,9 @@
 """A model that reads pictures in its text: the page shows which patch a word looks at."""
 
 import io
+import json
 import re
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -83,3 +85,32 @@ def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
     page.get_by_role("button", name="use the test picture").click()
     expect(page.get_by_role("region", name="input")).to_contain_text("test picture")
     expect(page.locator("#view")).to_contain_text("3 tokens")
+
+
+def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server):
+    """The heads in which a word looks at others, and another head's weights."""
+    page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
+    page.get_by_role("button", name="use the test picture").click()
+    words = page.get_by_role("group", name="prompt and generated text")
+    expect(words).to_contain_text("3,3")  # the prompt with the picture
+    expect(page.locator("#view")).to_contain_text("3 tokens")
+    words.get_by_role("button").last.click()
+    expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)
+    page.get_by_role("combobox", name="head", exact=True).select_option("2")
+    expect(page.locator(".readout")).to_contain_text("looked most at")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_heads_are_switched_off_beside_a_picture(open_page, server):
+    page = open_page("model=mine&text=who+sat+on&view=ablate&ablated=[[0,1]]", url=server)
+    page.get_by_role("button", name="use the test picture").click()
+    expect(page.get_by_role("table").last).to_contain_text("tired")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_other_text_has_the_same_picture(open_page, server):
+    patch = json.dumps({"source": "the cat sat", "metric": "kl"})
+    page = open_page(f"model=mine&text=who+sat+on&view=patch&{urlencode({'patch': patch})}", url=server)
+    page.get_by_role("button", name="use the test picture").click()
+    expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
+    expect(page.get_by_role("alert")).to_have_count(0)

@@ -118,6 +118,10 @@ function isOfScores(model) {
 export const isOfPosition = (model, metric) =>
   (metric !== "cosine_distance" || !outputOf(model, "embedding")) && (outputOf(model, "output")?.shape.length ?? 0) > 2;
 
+/** The position whose metric is measured where none is chosen: that behind the last token of a text that goes on, else the first.
+ *  @param {import("heed/server/api.js").Model} model */
+export const defaultPosition = (model) => (model.tokenizer?.next_tokens ? -1 : 0);
+
 /** Whether activations of the model can be changed. @param {import("heed/server/api.js").Model} model */
 export const hasPatch = ({ tokenizer, interventions }) =>
   tokenizer !== null && Object.keys(interventions ?? {}).length > 0;

@@ -3,13 +3,13 @@ import { useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { hasKey, ServerError } from "heed/server/api.js";
 import { distance, outputOf } from "heed/server/ablation.js";
 import { choicesOf, hasPatch, predictsTokens, TOKENS } from "heed/data/patch.js";
-import { fromTexts } from "heed/server/run.js";
 import {
   cellIntervention,
   changedOutput,
   emptyGrid,
   likeliest,
   likelyTokens,
+  otherInput,
   pairsOf,
   Sweep,
   sweepBody,
@@ -67,7 +67,7 @@ export function useSweep(answer, settings) {
   const other = usePromise(
     async () =>
       answer && isShown && isFrom && source.trim()
-        ? { of: answer.input, source, input: await fromTexts(answer.model, { ...settings, text: source, pair: "" }) }
+        ? { of: answer.input, source, input: await otherInput(answer.model, settings, answer.input, source) }
         : null,
     [isShown, isFrom, answer?.input, source],
   );

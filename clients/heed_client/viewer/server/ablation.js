@@ -2,6 +2,7 @@
 import { difference, largestChange } from "heed/data/matrix.js";
 import { infer, post } from "heed/server/api.js";
 import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
+import { textsAndMasks } from "heed/server/sweep.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -132,17 +133,8 @@ function moved(before, after) {
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Promise<NextToken[] | null>} */
 export async function nextTokens(model, settings, input) {
   if (!model.tokenizer?.next_tokens) return null;
-  const { text, pair, target } = settings;
-  const masks = Object.entries(headMask(model, settings, input));
-  const answer = await post(`v1/text/${encodeURIComponent(model.block)}`, {
-    text,
-    ...(pair && { text_pair: pair }),
-    ...(input.target.length && { text_target: target || text }),
-    ...settings.parameters,
-    ...Object.fromEntries(masks.map(([name, { shape, data }]) => [name, { shape, data: Array.from(data, Number) }])),
-    outputs: [],
-    next_tokens: LISTED,
-  });
+  const fields = { ...textsAndMasks(model, settings, input), outputs: [], next_tokens: LISTED };
+  const answer = await post(`v1/text/${encodeURIComponent(model.block)}`, fields);
   return answer.next_tokens;
 }
 

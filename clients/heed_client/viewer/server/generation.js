@@ -4,7 +4,7 @@ import { events, infer, post, ServerError, tensor } from "heed/server/api.js";
 import { Attention } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
 import { beginsWord, wordsOf } from "heed/data/tokens.js";
-import { EXACT, kindsOf, rowOfBatch, unitOf } from "heed/server/run.js";
+import { EXACT, kindsOf, pictureOf, rowOfBatch, unitOf } from "heed/server/run.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
@@ -36,7 +36,8 @@ export const DRAWING = ["top_k", "top_p", "stop"];
 export const generatedKinds = (model) => kindsOf(model).filter((kind) => /^(cross_)?weights$/.test(kind));
 
 /** @param {Model} model @param {Settings} settings @param {import("heed/server/run.js").Input} input @returns {Start} */
-export function startOf(model, settings, { tensors, source, target: targetWords, texts }) {
+export function startOf(model, settings, input) {
+  const { tensors, source, target: targetWords, texts } = input;
   const { text, pair, target, batch, words: own } = settings;
   const hasTwo = "decoder_input_ids" in tensors;
   const idsOf = (/** @type {string} */ name) => Array.from(rowOfBatch(tensors[name], batch, 0), Number);
@@ -51,7 +52,8 @@ export function startOf(model, settings, { tensors, source, target: targetWords,
     const places = words(source.filter(isToken), ids.length);
     const hasWords = model.tokenizer !== null || own.length > 0;
     const labels = hasWords ? places : places.map((label, i) => ({ ...label, text: `#${ids[i]}` })); // as those behind them
-    return { ids, words: labels, source: {}, sourceWords: null, fields: given || { input_ids: ids } };
+    const pictures = /** @type {Record<string, Tensor>} */ (pictureOf(model, input)?.fields ?? {});
+    return { ids, words: labels, source: pictures, sourceWords: null, fields: given || { input_ids: ids } };
   }
   const begins = idsOf("decoder_input_ids");
   const isDefault = model.tokenizer !== null && !target; // the tokens behind the first are those of the other views

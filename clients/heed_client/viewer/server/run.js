@@ -45,6 +45,19 @@ export const kindsOf = (model) =>
 /** What stands in a text for a picture; null = the model reads none. @param {Model} model */
 export const placeholderOf = ({ tokenizer }) => tokenizer?.placeholders?.find(({ token }) => token !== null) ?? null;
 
+/** The picture in the text of an input, as a request; null without one. @param {Model} model @param {Input} input
+ *  @returns {Request | null} */
+export function pictureOf(model, { tensors }) {
+  const name = placeholderOf(model)?.input;
+  return name && tensors[name] ? { fields: { [name]: tensors[name] }, words: [] } : null;
+}
+
+/** A text of a model with a picture, which stands before a text that does not say where. @param {Model} model @param {string} text */
+export function placed(model, text) {
+  const token = placeholderOf(model)?.token;
+  return !token || text.includes(token) ? text : `${token} ${text}`;
+}
+
 /** What is looked at first: of a model with an encoder and a decoder what the decoder looks at in the text.
  *  @param {Model} model */
 export const openingKind = (model) => {
@@ -113,8 +126,7 @@ function joins({ offsets, sequence_ids }, texts) {
 export async function fromTexts(model, { text: written, pair, target }, request = null) {
   const placeholder = placeholderOf(model);
   const pixels = /** @type {Tensor | undefined} */ (placeholder && request?.fields[placeholder.input]);
-  const isPlaced = !pixels || !placeholder?.token || written.includes(placeholder.token);
-  const text = isPlaced ? written : `${placeholder?.token} ${written}`;
+  const text = pixels ? placed(model, written) : written;
   const needsTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
   const texts = { text, ...(pair && { text_pair: pair }), ...(needsTarget && { text_target: target || text }) };
   const tokens = await tokenize(model.block, texts);

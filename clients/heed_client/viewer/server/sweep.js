@@ -2,8 +2,8 @@
 import { events, post, ServerError } from "heed/server/api.js";
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { beginsWord } from "heed/data/tokens.js";
-import { axesOf, choicesOf, isOfPosition, TOKENS } from "heed/data/patch.js";
-import { fromTexts, headMask } from "heed/server/run.js";
+import { axesOf, choicesOf, defaultPosition, isOfPosition, TOKENS } from "heed/data/patch.js";
+import { fromTexts, headMask, pictureOf, placed } from "heed/server/run.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/patch.js").Axis} Axis */
@@ -49,10 +49,17 @@ export function pairsOf(own, other) {
   return places.map((other, own) => ({ own, other })).filter(({ other }) => other >= 0);
 }
 
-/** The fields of the other run. @param {Settings} settings @param {Input} input @param {string} source */
-function otherRun({ target }, input, source) {
-  return { text: source, ...(input.target.length && { text_target: target || source }) };
+/** The fields of the other run, whose text has the same picture. @param {Model} model @param {Settings} settings
+ *  @param {Input} input @param {string} source */
+function otherRun(model, { target }, input, source) {
+  const { text: _, text_pair: __, text_target: ___, ...picture } = input.texts ?? {};
+  const text = input.texts ? placed(model, source) : source;
+  return { text, ...picture, ...(input.target.length && { text_target: target || source }) };
 }
+
+/** The tokens of the other text. @param {Model} model @param {Settings} settings @param {Input} input @param {string} source */
+export const otherInput = (model, settings, input, source) =>
+  fromTexts(model, { ...settings, text: source, pair: "" }, pictureOf(model, input));
 
 /** A metric as a request has it. @param {Choices} choices */
 function metricOf({ metric, tokens }) {
@@ -75,12 +82,12 @@ export function sweepBody(model, settings, input, choices, other) {
   else if (action === "mean") intervention.replace = "mean";
   else if (action === "add")
     intervention.add = {
-      ...otherRun(settings, input, source),
-      ...(minus.trim() && { minus: otherRun(settings, input, minus) }),
+      ...otherRun(model, settings, input, source),
+      ...(minus.trim() && { minus: otherRun(model, settings, input, minus) }),
       scale,
     };
   else {
-    intervention.from = otherRun(settings, input, source);
+    intervention.from = otherRun(model, settings, input, source);
     const [own, theirs] = [input, other].map((one) => (one ? wordsAt(one, at) : []));
     if (other && own.length !== theirs.length && axesOf(at).includes("positions")) {
       const pairs = pairsOf(own, theirs).filter(
@@ -118,7 +125,7 @@ export async function likelyTokens(model, texts, interventions, position) {
   const body = { ...texts, ...(interventions.length && { interventions }) };
   if (model.tokenizer?.next_tokens && position === null)
     return (await post(`v1/text/${name}`, { ...body, outputs: [], next_tokens: LISTED })).next_tokens;
-  const place = { layers: -1, positions: position ?? -1 }; // of the output
+  const place = { layers: -1, positions: position ?? defaultPosition(model) }; // of the output
   const { lens } = await post(`v1/lens/${name}`, { ...body, ...place, lens_top_k: LISTED });
   return lens.indices[0][0].map((/** @type {number} */ id, /** @type {number} */ k) => ({
     id,
@@ -137,7 +144,7 @@ export async function likeliest(model, settings, input, source, position) {
   const of = (/** @type {Body} */ texts) => likelyTokens(model, texts, [], position).catch(() => []); // they are only offered
   const [own, other] = await Promise.all([
     of(textsAndMasks(model, settings, input)),
-    source.trim() ? of(otherRun(settings, input, source)) : [],
+    source.trim() ? of(otherRun(model, settings, input, source)) : [],
   ]);
   return { own, other };
 }
@@ -149,7 +156,7 @@ export async function pinnedIntervention(model, settings, input) {
   const { cell, action, source, over } = choices;
   const needsText = action === "from" || action === "add";
   if (!cell || (needsText && !source.trim())) return null;
-  const other = action === "from" ? await fromTexts(model, { ...settings, text: source, pair: "" }) : null;
+  const other = action === "from" ? await otherInput(model, settings, input, source) : null;
   const axes = /** @type {[Axis, Axis]} */ (over.split(","));
   return cellIntervention(sweepBody(model, settings, input, choices, other), axes, cell);
 }

@@ -1,10 +1,11 @@
 // Activations are changed one place at a time: what another text has there, nothing, or the mean; a heat map of what follows.
-import { html, useId, useMemo } from "vendor/preact.js";
+import { html, useId, useMemo, useState } from "vendor/preact.js";
 import {
   actionsOf,
   axesOf,
   cellTitle,
   changedPatch,
+  defaultPosition,
   gridsOf,
   isOfPosition,
   METRICS,
@@ -122,15 +123,13 @@ function Parameters({ actions, change, grid, aligned }) {
     <div class="tools" role="group" aria-label="what is measured">
       <${Choice} label="measure" value=${metric} options=${metrics} onChange=${(/** @type {any} */ metric) => change({ metric })} />
       ${Array.from({ length: TOKENS[metric] ?? 0 }, (_, i) => {
-        const write = (/** @type {any} */ { currentTarget }) => {
-          currentTarget.value ||= defaults[i] ?? "";
-          change({ tokens: tokens.map((token, j) => (i === j ? currentTarget.value : token)) });
-        };
-        return html`<label>${i ? "minus" : "of"} <input type="text" class="token" list=${`${id}-tokens`} value=${tokens[i] || (defaults[i] ?? "")}
-          title="a text that is one token, with its blank, or # and an id" ...${invalid(id, "metric", errors)} onChange=${write} /></label>`;
+        const write = (/** @type {string} */ text) =>
+          change({ tokens: tokens.map((token, j) => (i === j ? text || (defaults[i] ?? "") : token)) });
+        return html`<label>${i ? "minus" : "of"} <${TokenField} list=${`${id}-tokens`} value=${tokens[i] || (defaults[i] ?? "")} onToken=${write}
+          ...${invalid(id, "metric", errors)} /></label>`;
       })}
       <datalist id=${`${id}-tokens`}>${known.map((token) => html`<option value=${token}></option>`)}</datalist>
-      ${isOfPosition(model, metric) && html`<${Choice} label=${model.tokenizer?.next_tokens ? "behind" : "at token"} value=${position ?? ""} options=${{ "": "the last", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} />`}
+      ${isOfPosition(model, metric) && html`<${Choice} label=${model.tokenizer?.next_tokens ? "behind" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} />`}
       ${
         isRunning
           ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
@@ -141,6 +140,17 @@ function Parameters({ actions, change, grid, aligned }) {
     </div>
     ${["metric", "position"].map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}
     ${error && !isTold && html`<p role="alert">${error.message}</p>`}`;
+}
+
+/** A field for a token, which keeps what is typed until it is left. @param {{value: string, onToken: (text: string) => void} & Record<string, unknown>} props */
+function TokenField({ value, onToken, ...attributes }) {
+  const [typed, setTyped] = useState(/** @type {string | null} */ (null));
+  const write = (/** @type {any} */ event) => {
+    setTyped(null);
+    onToken(event.currentTarget.value);
+  };
+  return html`<input type="text" class="token" value=${typed ?? value} title="a text that is one token, with its blank, or # and an id"
+    ...${attributes} onInput=${(/** @type {any} */ event) => setTyped(event.currentTarget.value)} onChange=${write} />`;
 }
 
 /** @param {{label: string, value: string, onText: (text: string) => void} & Record<string, unknown>} props */
