@@ -28,11 +28,14 @@ function download(name, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
+/** A number as a cell; empty where there is none. @param {number} value */
+const finite = (value) => (Number.isFinite(value) ? value : "");
+
 /** The shown matrix as RFC 4180 has tables, words of the keys first. @param {ViewProps["attention"]} attention @param {Shown} shown */
 export function toCsv(attention, { n, rows, columns, values }) {
   const head = ["", ...columns.map((place) => quoted(attention.columns[place].text))].join(",");
   const lines = rows.map((place, i) =>
-    [quoted(attention.rows[place].text), ...values.subarray(i * n, (i + 1) * n)].join(","),
+    [quoted(attention.rows[place].text), ...Array.from(values.subarray(i * n, (i + 1) * n), finite)].join(","),
   );
   return [head, ...lines, ""].join("\r\n");
 }

@@ -196,6 +196,7 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
   });
   useEffect(paint);
   const [other, setOther] = useState(/** @type {{text: string, value: number} | null} */ (null)); // under the pointer, with its weight
+  useLayoutEffect(() => setOther(null), [shown, settings.query, settings.key]); // it was the weight of another pair
   useLayoutEffect(() => {
     const all = wordsIn(frame.current);
     const reached = all.find((word) => word.tabIndex === 0);
@@ -279,7 +280,7 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
       ),
     [text, isCross],
   );
-  return html`<div class="passages" ref=${frame} onPointerOver=${point} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
+  return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>

@@ -166,12 +166,14 @@ function Json({ id, model, hasError, onValues }) {
     if (text.trim()) onValues(() => readJson(text, name), name === "");
   };
   const names = model.inputs.map((input) => input.name);
+  const { name: own, dtype } = model.inputs.find((input) => input.name === name) ?? model.inputs[0];
+  const example = /^float|^bfloat/.test(dtype) ? "[[0.1, 0.2], [0.3, 0.4]]" : "[[5, 9, 12]]";
   return html`<${Choice} label="paste" value=${name} options=${{ "": "a whole request", ...Object.fromEntries(names.map((name) => [name, name])) }}
       onChange=${(/** @type {string} */ next) => {
         setName(next);
         setText("");
       }} />
-    <label>JSON <textarea rows="6" class="code" spellcheck="false" value=${text} placeholder=${name ? "[[0.1, 0.2], [0.3, 0.4]]" : `{"${names[0]}": [[0.1, 0.2]], …}`}
+    <label>JSON <textarea rows="6" class="code" spellcheck="false" value=${text} placeholder=${name ? example : `{"${own}": ${example}, …}`}
       aria-invalid=${hasError ? "true" : undefined} aria-describedby=${hasError ? `${id}-given` : undefined}
       onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}></textarea></label>
     <button onClick=${() => enter(JSON.stringify(name ? (model.example[name] ?? []) : model.example))}>use the example</button>`;
