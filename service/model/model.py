@@ -124,12 +124,13 @@ class Model:
                 f"this request needs about {got}, which exceeds the maximum allowed, {allowed} ({limit}); "
                 + self._way_out(inputs, outputs, sizes, most)
             )
-        pairs = estimate.pairs_in_memory(self.signature, graph, outputs, sizes)
-        if max_memory is not None and self.is_on_cuda and pairs > MAX_INDEXED:
-            raise TooMuchMemory(
-                f"this request has {pairs:,} pairs of query and key, and the GPU's kernels can index {MAX_INDEXED:,}; "
-                "send fewer rows or queries in a request"
-            )
+        if max_memory is not None and self.is_on_cuda:
+            pairs = estimate.pairs_in_memory(self.signature, graph, outputs, sizes)
+            if pairs > MAX_INDEXED:
+                raise TooMuchMemory(
+                    f"this request has {pairs:,} pairs of query and key, and the GPU's kernels can index "
+                    f"{MAX_INDEXED:,}; send fewer rows or queries in a request"
+                )
         return RunEstimate(sizes, graph, estimate.run_size(self.signature, inputs, sizes), memory)
 
     def _way_out(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, most: int) -> str:
