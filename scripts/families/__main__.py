@@ -60,9 +60,13 @@ def described(name: str) -> Iterator[Line]:
     with TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         yield name, kind, *_outcome(Path(folder), None)
-        parts = parts_of(model) if len(getattr(model.config, "sub_configs", {})) > 1 else {}
-        for part in parts:
+        for part in names_of_parts(model):
             yield f"{name}/{part}", kind, *_outcome(Path(folder), part)
+
+
+def names_of_parts(model: PreTrainedModel) -> list[str]:
+    """The models in one that is several, which ``--part`` exports."""
+    return [*parts_of(model)] if len(getattr(model.config, "sub_configs", {})) > 1 else []
 
 
 def small_model(config_class: type[PretrainedConfig]) -> PreTrainedModel:

@@ -29,8 +29,7 @@ from transformers import CONFIG_MAPPING
 
 from benchmarks.report.markdown import table
 from export.__main__ import main as export
-from export.hf.parts import parts_of
-from scripts.families.__main__ import NOT_BUILT, REFUSED, small_model
+from scripts.families.__main__ import NOT_BUILT, REFUSED, names_of_parts, small_model
 
 ROOT = Path(__file__).parents[2]
 PAGE, LINES = ROOT / "docs" / "families.md", ROOT / ".exports" / "families.jsonl"
@@ -146,8 +145,7 @@ def _run(task: Task) -> None:
         except Exception as error:  # transformers raises errors of many types
             print(" ".join(str(error).split())[:MAX_REASON] or type(error).__name__)
             sys.exit(NO_MODEL)
-        parts = parts_of(model) if len(getattr(model.config, "sub_configs", {})) > 1 else {}
-        (task.path / "parts.json").write_text(json.dumps([*parts]))
+        (task.path / "parts.json").write_text(json.dumps(names_of_parts(model)))
         (task.path / "class").write_text(type(model).__name__)
     repository = task.path / f"models {task.part}"
     flags = ["--name", NAME, "--repository", str(repository), *(("--part", task.part) if task.part else ())]

@@ -22,9 +22,9 @@ DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"
 ITEM_BYTES = 4
 LOGITS = "logits"
 PAST = "past_"
+CHANGED = "_interventions"  # end of the names of graphs whose activations a request changes
 
 Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-CHANGED = "_interventions"  # end of the names of graphs whose activations a request changes
 
 
 class Generation(BaseModel, frozen=True):
