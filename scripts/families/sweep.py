@@ -164,8 +164,7 @@ def _row(task: Task, is_late: bool, seconds: float) -> dict[str, Any]:
         detail = f"{', '.join(card['inputs'])} → {', '.join(card['outputs'])}"
         error = card["tolerance"].get("weights")
     elif outcome in (REFUSED, WRONG):
-        said = [line for line in lines if line.startswith("heed export hf: ") and f": {NAME}: " not in line]
-        start = lines.index(said[-1]) if said else 0
+        start = max((i for i, line in enumerate(lines) if line.startswith("heed export hf: ")), default=0)
         detail = " ".join(line for line in lines[start:] if not line.startswith("Nothing was written"))
     kind = (task.path / "class").read_text() if (task.path / "class").exists() else ""
     detail = " ".join(detail.removeprefix("heed export hf: ").split())[:MAX_REASON]
