@@ -14,6 +14,8 @@ from service.model.feature_graphs import FeatureGraphs
 from service.model.model import Model
 from service.model.spec import CANONICAL, Signature
 from service.native.schemas import QuantizedDescription
+from service.ort import device_memory
+from service.ort.device_memory import Array
 from service.ort.onnx_metadata import metadata
 from service.tensors.dims import dim_size
 from service.tensors.spec import DTYPES, TensorSpec
@@ -24,7 +26,7 @@ LOGITS = "logits"
 PAST = "past_"
 CHANGED = "_interventions"  # end of the names of graphs whose activations a request changes
 
-Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+Allocate = Callable[[tuple[int, ...], np.dtype], Array]
 
 
 class Generation(BaseModel, frozen=True):
@@ -95,9 +97,8 @@ class Decoder(FeatureGraphs):
 
     @property
     def allocate(self) -> Allocate:
-        """Allocates keys and values: on a GPU in memory that it reads and writes by itself."""
-        pool = self.model.provider.pinned
-        return pool.empty if pool else np.empty
+        """Allocates keys and values: where runs read and write them."""
+        return device_memory.empty if self.model.provider.name == "cuda" else np.empty
 
     @property
     def position_bytes(self) -> int:

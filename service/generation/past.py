@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from service.generation.decoder import PAST, Allocate
+from service.ort.device_memory import Array
 
 Shapes = Mapping[str, tuple[int, int]]
 FLOAT = np.dtype(np.float32)
@@ -26,11 +27,11 @@ class Past:
         for buffer in self._buffers.values():
             buffer[0] = 0
 
-    def read(self) -> dict[str, np.ndarray]:
+    def read(self) -> dict[str, Array]:
         """The inputs of a run."""
         return {f"{PAST}{name}": buffer[: 1 + self.end] for name, buffer in self._buffers.items()}
 
-    def written(self, new: int) -> dict[str, np.ndarray]:
+    def written(self, new: int) -> dict[str, Array]:
         """Where a run of ``new`` tokens writes their keys and values."""
         first = 1 + self.end
         return {name: buffer[first : first + new] for name, buffer in self._buffers.items()}

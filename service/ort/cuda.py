@@ -35,6 +35,10 @@ def runtime() -> ctypes.CDLL:
     loaded = ctypes.CDLL(f"libcudart.so.{str(onnxruntime.cuda_version).partition('.')[0]}")
     loaded.cudaHostRegister.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint)
     loaded.cudaHostUnregister.argtypes = (ctypes.c_void_p,)
+    address, size = ctypes.c_void_p, ctypes.c_size_t
+    loaded.cudaMemset2D.argtypes = (address, size, ctypes.c_int, size, size)
+    loaded.cudaMemcpy2D.argtypes = (address, size, address, size, size, size, ctypes.c_int)
+    loaded.cudaStreamSynchronize.argtypes = (address,)
     return loaded
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
+from service.ort.device_memory import DEVICE, Array, DeviceArray
 from service.ort.pinned_memory import PinnedPool
 from service.tensors.bfloat16 import BFLOAT16, ELEMENT
 
@@ -45,8 +46,8 @@ def run_bound(
 
 def run_into(
     session: onnxruntime.InferenceSession,
-    inputs: Mapping[str, np.ndarray],
-    outputs: Mapping[str, np.ndarray],
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
     options: onnxruntime.RunOptions | None = None,
 ) -> None:
     """Run ``session`` and write each output into its array. Inputs and outputs are contiguous.
@@ -54,9 +55,34 @@ def run_into(
     Raises:
         Exception: ONNX Runtime's own.
     """
-    feeds, fetches = _vector([*inputs.values()]), _vector([*outputs.values()])
+    arrays = [array for array in (*inputs.values(), *outputs.values()) if isinstance(array, np.ndarray)]
+    if len(arrays) < len(inputs) + len(outputs):
+        _run_on_device(session, inputs, outputs, options)
+        return
+    feeds, fetches = _vector(arrays[: len(inputs)]), _vector(arrays[len(inputs) :])
     hosts = [HOST] * len(outputs)
     session.run_with_ortvaluevector(options or onnxruntime.RunOptions(), [*inputs], feeds, [*outputs], fetches, hosts)
+
+
+def _run_on_device(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+    options: onnxruntime.RunOptions | None,
+) -> None:
+    """The same, with some of the arrays on the device. Those on the host are small: binding copies them at once."""
+    binding = ort.SessionIOBinding(session._sess)  # which takes a device as it is
+    for name, array in inputs.items():
+        if isinstance(array, DeviceArray):
+            binding.bind_input(name, DEVICE, array.dtype.type, array.shape, array.address)
+        else:
+            binding.bind_input(name, array)
+    for name, array in outputs.items():
+        device, address = (DEVICE, array.address) if isinstance(array, DeviceArray) else (HOST, array.ctypes.data)
+        binding.bind_output(name, device, array.dtype.type, array.shape, address)
+    binding.synchronize_inputs()
+    session._sess.run_with_iobinding(binding, options)
+    binding.synchronize_outputs()
 
 
 def _vector(arrays: Sequence[np.ndarray]) -> ort.OrtValueVector:

@@ -2,22 +2,22 @@
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from service.base.errors import Invalid, TimedOut
 from service.generation.counters import GenerationCounters
-from service.generation.decoder import load_decoder
+from service.generation.decoder import Decoder, load_decoder
 from service.generation.group import SequenceGroup
 from service.generation.sampling import Sampler, Sampling
 from service.generation.scheduler import Scheduler
 from service.generation.sequence import LOGPROB, TOKEN, GrowingSequence, Wanted
 from service.model.loader import open_version
-from service.ort.pinned_memory import plain
+from service.ort import device_memory
 from service.ort.provider import Provider
 from service.selection.options import read_selection
+from tests.support.device import emulate_device
 from tests.support.engine import open_engine
 from tests.support.waiting import until_async
 
@@ -98,19 +98,16 @@ def assert_same(found, expected):
 LENGTHS = [(4, 20), (1, 9), (17, 30), (9, 1), (3, 44), (30, 12), (2, 2), (11, 25)]
 
 
-def test_keys_and_values_are_in_memory_that_a_gpu_reaches(sequence, decoder, monkeypatch):
-    expected = alone(sequence(9, 20))
-    pool, allocated = plain(), []
-
-    def empty(shape, dtype):
-        allocated.append(pool.empty(shape, dtype))
-        return allocated[-1]
-
-    monkeypatch.setattr(decoder.model.provider, "pinned", SimpleNamespace(empty=empty))
-    assert_same(alone(sequence(9, 20)), expected)
-    assert len(allocated) == len(decoder.past)
+@pytest.fixture(params=["host", "device"])
+def memory(request, monkeypatch):
+    """Keys and values in the host's memory, or in that of a device."""
+    if request.param == "device":
+        emulate_device(monkeypatch)
+        monkeypatch.setattr(Decoder, "allocate", staticmethod(device_memory.empty))
+    return request.param
 
 
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("temperature", [0, 1.5])
 def test_tokens_and_weights_are_those_of_runs_alone(sequence, temperature):
     def made():
@@ -130,6 +127,7 @@ def test_tokens_and_weights_are_those_of_runs_alone(sequence, temperature):
         assert_same(found, alone(one))
 
 
+@pytest.mark.usefixtures("memory")
 def test_sequences_join_and_leave_at_any_step(sequence):
     async def in_turn(sharing, index):
         found = []
