@@ -86,6 +86,8 @@ def read(
     given = {name: value for name, value in fields.items() if value is not None}
     instead = [*beside, *of_files] if SPEECH in model.inputs else []  # of a text
     _exclude(given, ("text", "input_ids", *instead))
+    if "input_ids" not in model.inputs:
+        _require_speech(given, model, instead)
     _exclude(given, (DECODER_TEXT, DECODER_IDS))
     two_stacks = decoder.generation.two_stacks
     for name in (DECODER_TEXT, DECODER_IDS):
@@ -156,6 +158,15 @@ def _exclude(fields: Mapping[str, Any], names: Sequence[str]) -> None:
     first, *others = [name for name in names if name in fields] or [""]
     if others:
         raise Malformed(f"cannot be given together with {first}", others[0])
+
+
+def _require_speech(fields: Mapping[str, Any], model: Model, instead: Sequence[str]) -> None:
+    """Check that a model without token ids gets one of the fields ``instead``."""
+    for name in ("text", "input_ids"):
+        if name in fields:
+            raise Invalid(f"not accepted: model '{model.name}' generates from {' or '.join(instead)}", name)
+    if fields.keys().isdisjoint(instead):
+        raise Invalid(f"missing: expected {' or '.join(instead)}", instead[0])
 
 
 def _spec(name: str, model: Model) -> TensorSpec:

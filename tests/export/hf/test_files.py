@@ -117,6 +117,12 @@ def test_a_sound_of_whisper_beside_its_text(tmp_path):
         both = client.post("/v1/generate/whisper", json={"audio": content, "input_features": features.tolist()})
         several = client.post("/v1/generate/whisper", json={"input_features": [*features.tolist()] * 2, **options})
         short = client.post("/v1/generate/whisper", json={"input_features": features[..., 1:].tolist()})
+        text, ids, nothing = (
+            client.post("/v1/generate/whisper", json={**given, "max_new_tokens": 2})
+            for given in ({"text": "a cat"}, {"input_ids": [1]}, {})
+        )
+    for answer, field in ((text, "text"), (ids, "input_ids"), (nothing, "input_features")):
+        assert (answer.status_code, answer.json()["field"]) == (422, field)
     assert (both.status_code, both.json()["field"]) == (400, "audio")
     assert (short.status_code, short.json()["field"]) == (422, "input_features")
     assert several.json()["generated"] == [*from_numbers.json()["generated"]] * 2
