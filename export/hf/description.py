@@ -211,11 +211,11 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict[str, Input]:
     """``inputs`` without optional ones whose default changes an output that the model gives without them.
 
-    Raises:
-        ModelRefused: this is a mask.
+    A model that makes a mask of its own where it is called with none, such as one of the tokens that are padding, is
+    called with a mask of 1.
     """
     kept = dict(inputs)
-    given = draw(inputs, _sizes(inputs)[0])
+    given = _with_padding(original, draw(inputs, _sizes(inputs)[0]))
     alone = original(given, np.float64)
     for name, spec in inputs.items():
         if spec.required or spec.placeholder:
@@ -225,9 +225,21 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
         if all(_equal(outputs[key], alone[key]) for key in alone):
             continue
         if name.endswith("mask"):
-            raise ModelRefused(f"its outputs differ between {name} of 1 and none")
-        del kept[name]
+            original.default(name, default)
+            alone = original(given, np.float64)
+        else:
+            del kept[name]
     return kept
+
+
+def _with_padding(original: Original, drawn: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """``drawn`` with the token of padding at the end of the first row, where the model has one."""
+    token, given = getattr(original.wrapper.model.config, "pad_token_id", None), dict(drawn)
+    for name in ("input_ids", "decoder_input_ids"):
+        if name in drawn and isinstance(token, int) and 0 <= token <= drawn[name].max():
+            given[name] = drawn[name].copy()
+            given[name][0, -1] = token
+    return given
 
 
 def _shapes(wrapper: Wrapper, inputs: Mapping[str, Input]) -> dict[str, tuple[Dim, ...]]:

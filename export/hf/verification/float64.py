@@ -50,6 +50,11 @@ class Original:
     def __init__(self, wrapper: Wrapper) -> None:
         self.wrapper = wrapper
 
+    def default(self, name: str, value: np.ndarray) -> None:
+        """Call the model with ``value`` where an input is not given."""
+        for wrapper in (self.wrapper, self._doubled):
+            wrapper.defaults[name] = torch.from_numpy(value)
+
     @cached_property
     def _doubled(self) -> Wrapper:
         return deepcopy(self.wrapper).double()
