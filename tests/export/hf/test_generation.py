@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -44,6 +45,14 @@ def test_a_step_is_no_graph_of_requests(generating):
 def test_a_model_without_steps_says_why(texts_repository):
     metadata = session(texts_repository / "bert" / "1" / "model.onnx").get_modelmeta().custom_metadata_map
     assert json.loads(metadata["heed"])["generation"] == {"refused": "BertModel does not generate"}
+
+
+def test_tokens_that_the_input_does_not_have_are_not_generated(described, tmp_path):
+    """As those of sound, which a head answers beside tokens of a text."""
+    block, original = described
+    narrow = replace(block, inputs={**block.inputs, "input_ids": replace(block.inputs["input_ids"], maximum=9)})
+    with pytest.raises(ModelRefused, match="generates tokens that are not those of its input"):
+        generation_graphs(narrow, original, None, tmp_path, False, lambda _: None)
 
 
 @pytest.mark.extended
