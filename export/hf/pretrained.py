@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +177,19 @@ def _class_of(config: PretrainedConfig, head: str) -> Any:
     names = getattr(config, "architectures", None) or []
     if head == "none" or not names:
         return AutoModel
-    model_class = getattr(transformers, names[0], None)
+    model_class = getattr(transformers, names[0], None) or _inner_class(config, names[0])
     if model_class is None:
         raise ValueError(f"architectures names {names[0]}, which transformers {transformers.__version__} does not have")
     return model_class
+
+
+def _inner_class(config: PretrainedConfig, name: str) -> Any:
+    """A model class beside the config's that ``transformers`` itself does not list, such as that of a tower."""
+    try:
+        found = getattr(import_module(type(config).__module__.replace(".configuration_", ".modeling_")), name, None)
+    except ImportError:
+        return None
+    return found if isinstance(found, type) and issubclass(found, PreTrainedModel) else None
 
 
 def _attempt(folder: Path, content: dict[str, Any], call: Callable[[], Any]) -> Any:
