@@ -1,12 +1,13 @@
 """The inputs of a model of transformers as a block's: their shapes, ranges and defaults."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -18,11 +19,19 @@ from models.block import Input, Placeholder
 
 MASK = "1 = a real token, 0 = padding, as transformers' tokenizers return it; all 1 when not given."
 SAMPLES_MASK = "1 = a sample, 0 = padding, as transformers' feature extractor returns it; all 1 when not given."
-RANKS = {"pixel_values": (3,), "input_features": (2,), "input_values": (1, 2)}  # of an input without the batch
-EXAMPLES = {  # of the flag --input
-    "pixel_values": "pixel_values=3,224,224", "input_features": "input_features=80,3000",
-    "input_values": "input_values=16000",
+RANKS = {  # of an input without the batch
+    "pixel_values": (3, 4), "pixel_values_videos": (4,), "input_features": (2, 3), "input_values": (1, 2),
 }  # fmt: skip
+FRAMES = 1000  # of 10 seconds of sound, as most feature extractors make them
+# Shapes for the flag --input, the likeliest first; a refusal names the first that the model can be called with.
+EXAMPLES: Mapping[str, Sequence[tuple[int, ...]]] = {
+    "pixel_values": ((3, 224, 224), (2, 3, 224, 224)),
+    "pixel_values_videos": ((16, 3, 224, 224),),
+    "input_features": [
+        shape for width in (80, 128, 160, 100, 64) for shape in ((width, FRAMES), (FRAMES, width), (1, FRAMES, width))
+    ],
+    "input_values": ((16000,), (1, 16000)),
+}
 CONV_STRIDES = 2  # of Whisper: frames for each position of the encoder
 
 
@@ -120,8 +129,11 @@ def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
         ranks = " or ".join(map(str, RANKS[name]))
         raise ModelRefused(f"--input: {name} have {ranks} dimensions, without the batch; got {len(given)}")
     if name == "pixel_values":
-        shape = given or (_channels(model), *_image_size(pretrained))
+        shape = given or _image_shape(pretrained)
         return Input((batch, *shape), "Images, as transformers' image processor returns them.")
+    if name == "pixel_values_videos":
+        shape = given or (_setting(model, "num_frames", name), _channels(model), *_image_size(pretrained))
+        return Input((batch, *shape), "Videos, as transformers' video processor returns them.")
     if given is None and name == "input_values":
         given = _setting(model, "max_length", name), _setting(model, "num_mel_bins", name)
     elif given is None:
@@ -130,6 +142,14 @@ def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
     kind = "Sound" if len(given) == 1 else "Spectrogram"
     extractor = f"transformers' feature extractor for {model.config.model_type}"
     return Input(("batch", *given), f"{kind}, as {extractor} returns it.")
+
+
+def _image_shape(pretrained: Pretrained) -> tuple[int, ...]:
+    """Channels, height and width, behind the number of frames if the model reads several as one input."""
+    model = pretrained.model
+    shape = (_channels(model), *_image_size(pretrained))
+    frames = getattr(config_of(model, "pixel_values"), "num_frames", None)
+    return (frames, *shape) if frames and not _takes(model, "pixel_values", shape) else shape
 
 
 def _channels(model: PreTrainedModel) -> int:
@@ -199,6 +219,25 @@ def _setting(model: PreTrainedModel, setting: str, name: str) -> Any:
     """A setting of the config from which the shape of the input ``name`` follows."""
     value = getattr(config_of(model, name), setting, None)
     if value is None:
-        advice = "" if name == "input_ids" else f"; --input {EXAMPLES[name]} gives the shape"
+        shape = next((shape for shape in EXAMPLES.get(name, ()) if _takes(model, name, shape)), None)
+        advice = f"; --input {name}={','.join(map(str, shape))} gives the shape" if shape else ""
         raise ModelRefused(f"config.json has no {setting}, from which the shape of {name} follows{advice}")
     return value
+
+
+def _takes(model: PreTrainedModel, name: str, shape: Sequence[int]) -> bool:
+    """Whether the model, or its tower for pictures, can be called with an input of ``shape``, without the batch."""
+    if has_two_towers(model):
+        model = model.get_submodule("vision_model")  # type: ignore[assignment]
+    given = {name: torch.zeros(1, *shape)}
+    if has_two_stacks(model):
+        given["decoder_input_ids"] = torch.zeros(1, 1, dtype=torch.int64)
+    try:
+        with torch.inference_mode():
+            if reads_pictures(model):
+                tokens_of_picture(model, [*shape])
+            else:
+                model(**given)
+    except Exception:  # of many types: other axes, a size that is not the model's
+        return False
+    return True

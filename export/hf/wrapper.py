@@ -65,7 +65,7 @@ VECTORS = {  # of the weights' heads
 DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}  # DETR's decoder has learned queries
 OF_PICTURES = "vision_"  # begin of the names of outputs with an axis of pictures, the second
 BESIDE = ("pred_boxes",)  # fields of a call's result that are outputs beside logits
-MAIN = ("input_ids", "pixel_values", "input_features", "input_values")
+MAIN = ("input_ids", "pixel_values", "pixel_values_videos", "input_features", "input_values")
 # Inputs in the shape of the first of these that is given.
 MASKS = {
     "attention_mask": ("input_ids", "input_values"),

@@ -2,9 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
+import transformers
+from transformers import AltCLIPTextConfig
+from transformers.models.altclip.modeling_altclip import AltRobertaModel
 
 from export.__main__ import main
+from export.hf.description import block_of
 from export.hf.inputs import inputs_of
 from export.hf.pretrained import ModelRefused, load
 from tests.support.families import TEXT, Family, save
@@ -18,6 +23,17 @@ CONVOLUTIONS = {"conv_dim": [8], "conv_stride": [5], "conv_kernel": [10], "num_f
 WAV2VEC = Family("Wav2Vec2Model", {**LAYERS, **CONVOLUTIONS, "num_conv_pos_embedding_groups": 2})
 SIGLIP2 = Family("Siglip2VisionModel", {**LAYERS, "num_patches": 4, "patch_size": 4})
 BERT = Family("BertModel", {**TEXT, **LAYERS})
+DPR = Family("DPRContextEncoder", {**TEXT, **LAYERS, "projection_dim": 0, "pad_token_id": 1})
+VIDEOMAE = Family("VideoMAEModel", {**LAYERS, "image_size": 8, "patch_size": 4, "num_frames": 4})
+VJEPA2 = Family(
+    "VJEPA2Model",
+    {**LAYERS, "crop_size": 16, "patch_size": 8, "frames_per_clip": 4, "mlp_ratio": 1, "pred_hidden_size": 8,
+     "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1, "pred_mlp_ratio": 1},
+)  # fmt: skip
+PARAKEET = Family(
+    "ParakeetEncoder",
+    {**LAYERS, "num_mel_bins": 80, "subsampling_conv_channels": 4, "conv_kernel_size": 3, "convolution_bias": True},
+)
 PROCESSORS = {  # settings of an image processor, and height and width
     "size": ({"size": {"height": 12, "width": 16}}, (12, 16)),
     "shortest edge": ({"size": {"shortest_edge": 12}}, (12, 12)),
@@ -54,6 +70,27 @@ def test_a_spectrogram_has_the_size_of_the_config(shape_of):
     assert shape_of(AST) == ("input_values", (32, 16))
 
 
+def test_a_model_of_videos_has_the_frames_of_the_config(shape_of):
+    assert shape_of(VIDEOMAE) == ("pixel_values", (4, 3, 8, 8))
+
+
+def test_a_class_that_transformers_does_not_list_is_found_beside_its_config(tmp_path):
+    assert not hasattr(transformers, AltRobertaModel.__name__)
+    AltRobertaModel(AltCLIPTextConfig(**{**TEXT, **LAYERS, "pad_token_id": 1})).save_pretrained(tmp_path)
+    assert load(tmp_path).kind == "AltRobertaModel"
+
+
+def test_a_mask_that_is_not_given_is_1_where_the_model_makes_one_of_its_padding(tmp_path):
+    save(DPR, tmp_path)
+    block, original = block_of(load(tmp_path), "dpr")
+    ids = np.array([[5, 6, 1, 1]])  # of which two are padding
+    found = original({"input_ids": ids}, np.float64)["weights"]
+    given = original({"input_ids": ids, "attention_mask": np.ones((1, 1), np.int64)}, np.float64)["weights"]
+    assert "attention_mask" in block.inputs
+    assert np.abs(found - given).max() <= 1e-12
+    assert (found[..., 2:] > 0).all()
+
+
 @pytest.mark.parametrize("file", ["preprocessor_config.json", "processor_config.json"])
 def test_sound_has_a_mask_where_its_feature_extractor_returns_one(file, tmp_path):
     save(WAV2VEC, tmp_path)
@@ -67,10 +104,16 @@ def test_sound_has_a_mask_where_its_feature_extractor_returns_one(file, tmp_path
 
 REFUSED = {
     "no image size": (RESNET, {}, r"no image_size, .* --input pixel_values=3,224,224 gives the shape"),
+    "no length of a spectrogram": (PARAKEET, {}, r"no max_source_positions, .* --input input_features=1000,80 gives"),
+    "no number of frames": (VJEPA2, {}, r"no num_frames, .* --input pixel_values_videos=16,3,224,224 gives the shape"),
     "no length of sound": (WAV2VEC, {}, r"the shape of input_values follows; --input input_values=16000 gives the"),
     "more inputs": (SIGLIP2, {}, "Siglip2VisionModel also requires pixel_attention_mask, spatial_shapes, which export"),
     "another input": (RESNET, {"input_ids": (3,)}, "--input: ResNetModel takes pixel_values, not input_ids"),
-    "other dimensions": (RESNET, {"pixel_values": (8, 8)}, "pixel_values have 3 dimensions, without the batch; got 2"),
+    "other dimensions": (
+        RESNET,
+        {"pixel_values": (8, 8)},
+        "pixel_values have 3 or 4 dimensions, without the batch; got 2",
+    ),
     "tokens": (BERT, {"input_ids": (8,)}, "--input: input_ids are of any length"),
 }
 
