@@ -1,50 +1,129 @@
 """Configs as small as those of a test, of any model type of transformers."""
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from transformers import PretrainedConfig
 
 VOCABULARY = 99
+HEAD_DIM = 16
+NARROW = 128
+Limits = Sequence[tuple[str, int]]
 # What a setting becomes if its name ends so, where its default is a larger number.
-LARGEST = (
+DEPTHS: Limits = (
     (r"((hidden|encoder|decoder|num|n)_layers?|^depth)", 2),
+    (r"(num_local_experts|num_experts|n_routed_experts|moe_num_experts)", 4),
+    (r"(num_experts_per_tok(en)?|moe_topk|moe_k)", 2),
+    (r"(^n_group)", 2),
+    (r"(topk_group)", 1),
+    (r"vocab_size(_per_layer_input)?", VOCABULARY),
+)
+WIDTHS: Limits = (
     (r"(num_key_value_heads|num_kv_heads)", 2),
     (r"(num_attention_heads|attention_heads|num_heads|num_attn_heads|n_heads?)", 4),
-    (r"(num_local_experts|num_experts|n_routed_experts)", 4),
-    (r"(num_experts_per_tok(en)?|moe_topk)", 2),
-    (r"(head_dim|d_kv|head_size|sliding_window)", 8),
-    (r"(hidden_size|d_model|n_embd|embed_dim|embedding_size|projection_dim|proj_dim|hidden_dim|emb_dim|^dim)", 32),
-    (r"(intermediate_size|ffn_dim|d_ff|d_inner|ffn_size|n_inner|mlp_dim|dim_feedforward)", 48),
+    (r"(qk_head_dim)", 2 * HEAD_DIM),
+    (r"(head_dim|d_kv|head_size|rotary_dim|sliding_window)", HEAD_DIM),
+    (r"(hidden_size|d_model|n_embd|embed_dim|embedding_size|projection_dim|proj_dim|hidden_dim|emb_dim|^dim)", 64),
+    (r"(intermediate_size|ffn_dim|d_ff|d_inner|ffn_size|n_inner|mlp_dim|dim_feedforward)", 96),
     (r"(max_position_embeddings|n_positions|max_target_positions)", 64),
-    (r"vocab_size", VOCABULARY),
 )
+RESNET = {
+    "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16],
+                        "depths": [1, 1, 1, 1], "out_features": ["stage4"]},
+    "use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None, "backbone_kwargs": None,
+}  # fmt: skip
+# Settings without which a config of these types does not work, or which its small ones contradict.
+BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
+    (
+        "autoformer informer time_series_transformer",
+        {"prediction_length": 4, "context_length": 8, "lags_sequence": [1, 2], "encoder_layers": 2},
+    ),
+    ("conditional_detr dab-detr deformable_detr detr omdet-turbo table-transformer", RESNET),
+    ("hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text ministral", {"head_dim": HEAD_DIM}),
+    ("deepseek_v2 deepseek_ocr2_text", {"num_experts_per_tok": 2}),
+    ("dots1", {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}),
+    (
+        "gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text",
+        {"per_layer_config": {"1": {"head_dim": 2 * HEAD_DIM}}},
+    ),
+    ("gemma3", {"mm_tokens_per_image": 4}),
+    ("lfm2_moe", {"layer_types": ["conv", "full_attention"]}),
+    ("esm", {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 2}),
+    ("nemotron", {"num_key_value_heads": 2}),
+    ("gpt_neo", {"attention_types": [[["global", "local"], 1]], "num_layers": 2}),
+    ("step3p5 step3p7", {"sliding_window": HEAD_DIM}),
+)
+SETTINGS = {name: settings for names, settings in BY_TYPE for name in names.split()}
+NEEDED = ("prediction_length", "use_timm_backbone")  # settings without which there is no config
+MROPE = r"glm.*v|glm_ocr|glm_image|glmga|paddleocr|qwen2.*vl|colqwen"  # types whose sections have a default in the code
 
 
-def small_config(config_class: type[PretrainedConfig]) -> PretrainedConfig:
-    """A config of the class with small settings, and with small configs of the models in it.
+def small_configs(config_class: type[PretrainedConfig]) -> Iterator[PretrainedConfig]:
+    """Configs of the class with small settings, and with small configs of the models in it; the smallest first.
+
+    The last one has the default widths: settings of a model that are to fit to each other fit there.
 
     Raises:
-        Exception: of many types; small settings contradict each other.
+        Exception: of many types; settings contradict each other.
     """
-    return config_class(**_settings(config_class))
+    errors = []
+    for limits in ((*DEPTHS, *WIDTHS), DEPTHS):
+        try:
+            config = config_class(**_settings(config_class, limits))
+        except Exception as error:
+            errors.append(error)
+        else:
+            yield config
+    if len(errors) == 2:
+        raise errors[0]
 
 
-def _settings(config_class: type[PretrainedConfig]) -> dict[str, Any]:
+def _settings(config_class: type[PretrainedConfig], limits: Limits) -> dict[str, Any]:
     """The settings that differ from the defaults of the class."""
-    default = config_class()
+    given = SETTINGS.get(config_class.model_type, {})
+    default = config_class(**{name: value for name, value in given.items() if name in NEEDED})
     changed: dict[str, Any] = {}
     for name, value in default.to_dict().items():
-        inner = getattr(default, name, None)
+        inner = getattr(default, name, None) if isinstance(value, dict) else None
         if isinstance(inner, PretrainedConfig):
-            changed[name] = {**_settings(type(inner)), "model_type": inner.model_type}
-        elif type(value) is int and (smaller := _smaller(name, value)) != value:
+            changed[name] = {**_settings(type(inner), limits), "model_type": inner.model_type}
+        elif type(value) is int and (smaller := _smaller(name, value, limits)) != value:
             changed[name] = smaller
-    return changed
+    types = getattr(default, "layer_types", None)
+    is_given = not isinstance(getattr(config_class, "layer_types", None), property)
+    if is_given and isinstance(types, (list, tuple)) and len(types) > 2 and changed.get("num_hidden_layers") == 2:
+        changed["layer_types"] = [types[0], types[-1]]
+    if "head_dim" in changed or "hidden_size" in changed:
+        changed |= _rotary(default, changed)
+    return {**changed, **given}
 
 
-def _smaller(name: str, value: int) -> int:
+def _rotary(default: PretrainedConfig, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of rotary positions that fit to heads of ``HEAD_DIM``."""
+    settings: dict[str, Any] = {}
+    heads = changed.get("num_attention_heads")
+    if heads and getattr(default, "num_key_value_heads", None) == default.num_attention_heads:
+        settings["num_key_value_heads"] = heads
+    if "qk_rope_head_dim" in changed:  # heads of which a part has positions; all have keys and values of their own
+        settings["num_key_value_heads"] = heads
+        if "head_dim" in changed:
+            settings["head_dim"] = default.head_dim * HEAD_DIM // default.qk_rope_head_dim
+    rope = getattr(default, "rope_parameters", None)
+    sections = rope.get("mrope_section") if isinstance(rope, dict) else None
+    if isinstance(rope, dict) and re.match(MROPE, default.model_type):
+        sections = sections or [8, 12, 12]
+    if isinstance(rope, dict) and sections:
+        size = int(HEAD_DIM * rope.get("partial_rotary_factor", 1)) // 2
+        first = [section * size // sum(sections) for section in sections[:-1]]
+        settings["rope_parameters"] = {**rope, "mrope_section": [*first, size - sum(first)]}
+    return settings
+
+
+def _smaller(name: str, value: int, limits: Limits) -> int:
     if name.endswith(("token_id", "token_index")):
         return value % 7 if value >= VOCABULARY else value
-    largest = next((size for end, size in LARGEST if re.search(f"{end}$", name)), value)
+    if name in ("embed_dim", "hidden_size") and value <= NARROW:
+        return value  # of the first of several stages, whose numbers of heads fit to it
+    largest = next((size for end, size in limits if re.search(f"{end}$", name)), value)
     return min(value, largest)

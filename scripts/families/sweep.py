@@ -11,6 +11,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import re
+import resource
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -29,14 +30,16 @@ from transformers import CONFIG_MAPPING
 
 from benchmarks.report.markdown import table
 from export.__main__ import main as export
-from scripts.families.__main__ import NOT_BUILT, REFUSED, names_of_parts, small_model
+from scripts.families.describe import DESCRIBED, FAILED, NOT_BUILT, REFUSED, Line, save_small
+from scripts.families.models import MAX_PARAMETERS
 
 ROOT = Path(__file__).parents[2]
 PAGE, LINES = ROOT / "docs" / "families.md", ROOT / ".exports" / "families.jsonl"
-EXPORTED, WRONG, FAILED, LATE = "exported", "failed a check", "ended in a traceback", "not done in time"
+EXPORTED, WRONG, LATE = "exported", "failed a check", "not done in time"
 OUTCOMES = (EXPORTED, REFUSED, WRONG, FAILED, LATE, NOT_BUILT)
 NAME = "small"  # of each exported model
-NO_MODEL = 3  # exit status of a process whose model could not be built
+DESCRIPTIONS = "lines.json"  # of a task's folder
+MEMORY = 12 << 30  # bytes of a process: a model whose attention needs more fails, and not its neighbours
 MAX_REASON = 300  # characters
 FORK = multiprocessing.get_context("fork")  # a fork has torch and transformers, whose import takes seconds
 ABOUT = """\
@@ -44,7 +47,7 @@ ABOUT = """\
 
 A small model of each type of transformers {version}, with random weights, was given to `heed export hf`. *Exported*
 means that every graph was compared with transformers' eager attention in float64; *error* is the largest error that is
-allowed in the weights. A type is *not built* where no small config of it works, or where it has more than three million
+allowed in the weights. A type is *not built* where no small config of it works, or has more than {limit} million
 numbers in any case. `type/part` is one model of several in one, exported alone by `--part`. `python -m
 scripts.families.sweep` writes this page.
 
@@ -58,8 +61,9 @@ class Task:
     """The export of a type, or of the ``part`` of one, in a process of its own."""
 
     type: str
-    folder: TemporaryDirectory
+    folder: TemporaryDirectory[str]
     part: str | None = None
+    flags: tuple[str, ...] = ()
     process: Any = None
     began: float = field(default_factory=time.monotonic)
 
@@ -122,9 +126,14 @@ def _swept(waiting: deque[str], options: Namespace) -> Iterator[dict[str, Any]]:
                 task.process.kill()
                 task.process.join()
                 yield _row(task, is_late, round(seconds, 1))
-                listed = task.path / "parts.json"
+                listed = task.path / DESCRIPTIONS
                 if not task.part and listed.exists():
-                    parts.extend(Task(task.type, task.folder, part) for part in json.loads(listed.read_text()))
+                    for name, *rest, flags in json.loads(listed.read_text())[1:]:
+                        part = Task(task.type, task.folder, name.partition("/")[2], tuple(flags))
+                        if rest[1] == DESCRIBED:
+                            parts.append(part)
+                        else:
+                            yield _row_of(task.type, Line(name, *rest))
     finally:
         for task in running.values():
             task.process.kill()
@@ -132,45 +141,50 @@ def _swept(waiting: deque[str], options: Namespace) -> Iterator[dict[str, Any]]:
 
 def _run(task: Task) -> None:
     """Save the model of a type, unless its part is exported, and export it; in a process of its own."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     log = os.open(task.log, os.O_CREAT | os.O_WRONLY)
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.stdout = sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    saved = task.path / "saved"
+    flags = task.flags
     if not task.part:
-        try:
-            model = small_model(CONFIG_MAPPING[task.type])
-            model.save_pretrained(saved)
-        except Exception as error:  # transformers raises errors of many types
-            print(" ".join(str(error).split())[:MAX_REASON] or type(error).__name__)
-            sys.exit(NO_MODEL)
-        (task.path / "parts.json").write_text(json.dumps(names_of_parts(model)))
-        (task.path / "class").write_text(type(model).__name__)
+        lines = save_small(task.type, task.path)
+        (task.path / DESCRIPTIONS).write_text(json.dumps(lines))
+        flags = lines[0].flags
+        if lines[0].outcome != DESCRIBED:
+            return
     repository = task.path / f"models {task.part}"
-    flags = ["--name", NAME, "--repository", str(repository), *(("--part", task.part) if task.part else ())]
-    sys.exit(export(["hf", str(saved), *flags]))
+    flags = (*flags, "--name", NAME, "--repository", str(repository), *(("--part", task.part) if task.part else ()))
+    sys.exit(export(["hf", str(task.path / "saved"), *flags]))
 
 
 def _row(task: Task, is_late: bool, seconds: float) -> dict[str, Any]:
+    described = task.path / DESCRIPTIONS
+    lines = {line[0]: Line(*line) for line in json.loads(described.read_text())} if described.exists() else {}
+    line = lines.get(task.name, Line(task.name, "", FAILED, ""))
+    if line.outcome not in (DESCRIBED, FAILED):
+        return _row_of(task.type, line, seconds=seconds)
     text = task.log.read_text(errors="replace") if task.log.exists() else ""
-    lines = [line for line in text.replace(str(task.path / "saved"), "DIR").splitlines() if line.strip()]
-    outcome, detail, error = LATE if is_late else FAILED, lines[-1] if lines else "", None
-    status = task.process.exitcode
+    logged = [one for one in text.replace(str(task.path / "saved"), "DIR").splitlines() if one.strip()]
+    outcome, detail, error = LATE if is_late else FAILED, logged[-1] if logged else "", None
     if not is_late and "Traceback" not in text:
-        outcome = {0: EXPORTED, 1: WRONG, 2: REFUSED, NO_MODEL: NOT_BUILT}.get(status, FAILED)
+        outcome = {0: EXPORTED, 1: WRONG, 2: REFUSED}.get(task.process.exitcode, FAILED)
     if outcome == EXPORTED:
         card = _card(task.path / f"models {task.part}" / NAME / "1" / "model.onnx")
         detail = f"{', '.join(card['inputs'])} → {', '.join(card['outputs'])}"
         error = card["tolerance"].get("weights")
     elif outcome in (REFUSED, WRONG):
-        start = max((i for i, line in enumerate(lines) if line.startswith("heed export hf: ")), default=0)
-        detail = " ".join(line for line in lines[start:] if not line.startswith("Nothing was written"))
-    kind = (task.path / "class").read_text() if (task.path / "class").exists() else ""
+        start = max((i for i, one in enumerate(logged) if one.startswith("heed export hf: ")), default=0)
+        detail = " ".join(one for one in logged[start:] if not one.startswith("Nothing was written"))
     detail = " ".join(detail.removeprefix("heed export hf: ").split())[:MAX_REASON]
+    return _row_of(task.type, line._replace(outcome=outcome, detail=detail), error, seconds)
+
+
+def _row_of(kind: str, line: Line, error: float | None = None, seconds: float = 0) -> dict[str, Any]:
     return {
-        "type": task.type, "name": task.name, "class": kind, "outcome": outcome, "detail": detail, "error": error,
-        "seconds": seconds, "transformers": transformers.__version__,
+        "type": kind, "name": line.name, "class": line.kind, "outcome": line.outcome, "detail": line.detail,
+        "flags": line.flags, "error": error, "seconds": seconds, "transformers": transformers.__version__,
     }  # fmt: skip
 
 
@@ -194,12 +208,16 @@ def _page(rows: list[dict[str, Any]]) -> str:
     columns = ("name", "class", "outcome", "inputs and outputs, or the reason", "error")
     cells = [
         [
-            f"`{row['name']}`", row["class"], row["outcome"], _escaped(row["detail"]),
+            " ".join((f"`{row['name']}`", *row["flags"])), row["class"], row["outcome"], _escaped(row["detail"]),
             None if row["error"] is None else f"{row['error']:.1g}",
         ]
         for row in sorted(rows, key=lambda row: row["name"])
     ]  # fmt: skip
-    return ABOUT.format(version=transformers.__version__, summary=summary) + "\n".join(table(columns, cells)) + "\n"
+    return (
+        ABOUT.format(version=transformers.__version__, limit=MAX_PARAMETERS // 10**6, summary=summary)
+        + "\n".join(table(columns, cells))
+        + "\n"
+    )
 
 
 def _counted(counts: Counter[str]) -> str:
