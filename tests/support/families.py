@@ -80,6 +80,18 @@ FAMILIES = {
     "gemma": Family("GemmaForCausalLM", {**GROUPED, "head_dim": 8}),
     "gemma 2": Family("Gemma2ForCausalLM", {**GROUPED, "head_dim": 8, "sliding_window": 4}),
     "gemma 3": Family("Gemma3ForCausalLM", {**GROUPED, "head_dim": 8, "sliding_window": 4}),
+    "gemma 4": Family(  # whose last layer has wider heads
+        "Gemma4ForCausalLM",
+        {
+            **GROUPED,
+            "head_dim": 8,
+            "per_layer_config": {"1": {"head_dim": 16}},
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 4,
+            "vocab_size_per_layer_input": 60,
+            "hidden_size_per_layer_input": 8,
+        },
+    ),
     "gpt 2": Family("GPT2LMHeadModel", GPT),
     "gpt j": Family("GPTJForCausalLM", {**GPT, "rotary_dim": 4}),
     "gpt neo": Family(

@@ -216,6 +216,6 @@ def tokens_of(block: Block, original: Original, count: int, rng: np.random.Gener
     """Random ids but the padding's, which has no position in some models; [1, count]."""
     spec = block.inputs["decoder_input_ids" if "decoder_input_ids" in block.inputs else "input_ids"]
     last = int(spec.maximum or 0)
-    padding = original.wrapper.model.config.get_text_config().pad_token_id
+    padding = getattr(original.wrapper.model.config.get_text_config(), "pad_token_id", None)
     ids = rng.integers(0, last, (1, count))
     return np.where(ids == padding, last, ids)

@@ -42,8 +42,9 @@ def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
     """The sites of ``graph``; ``shapes`` are those of ``candidates``.
 
     ``weights`` [batch, heads, m, n] are behind the softmax, ``head_output`` [batch, heads, m, width] is what a head
-    takes of the values, ``hidden`` goes into a layer, ``attention_output`` and ``mlp_output`` are added to it
-    [batch, m, width]. Those of an encoder beside a decoder and of attention to it have a prefix.
+    takes of the values, if all layers have heads of one width, ``hidden`` goes into a layer, ``attention_output`` and
+    ``mlp_output`` are added to it [batch, m, width]. Those of an encoder beside a decoder and of attention to it have a
+    prefix.
     """
     softmaxes = {name: [_softmax(value) for value in stacked(graph, name)] for name in STACKS}
     places = {value.name: name for name, values in softmaxes.items() for value in values if value is not None}
@@ -54,7 +55,7 @@ def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
         yield _site(f"{prefix}weights", weights, shapes)
         products = [_product(value) for value in weights]
         found = [value for value in products if value is not None and len(shapes[_name(value)]) == 4]
-        if len(found) == len(weights):
+        if len(found) == len(weights) and len({shapes[_name(value)] for value in found}) == 1:
             yield _site(f"{prefix}head_output", found, shapes)
     for name, hidden in HIDDEN_OF.items():
         states = stacked(graph, hidden)
