@@ -6,7 +6,7 @@ Interventions at one site are composed to one such change, in their order.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from math import prod
 
@@ -66,7 +66,7 @@ def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | N
     at, axes = intervention.at, axes_of(intervention.at)
     with within(intervention.field):
         picks = [
-            np.arange(size)[intervention.selected[axis].resolve(axis, size)] if axis in intervention.selected else None
+            _indices(size)[intervention.selected[axis].resolve(axis, size)] if axis in intervention.selected else None
             for axis, size in zip(axes, shape, strict=True)
         ]
         if tokens is not None:
@@ -76,7 +76,7 @@ def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | N
         if run is not None and source is not None:
             along = along_of(at)
             if run.positions is not None:
-                positions = np.arange(source[along])[run.positions.resolve("from.positions", source[along])]
+                positions = _indices(source[along])[run.positions.resolve("from.positions", source[along])]
             elif source[along] == shape[along]:
                 positions = picks[along]
             count = len(picks[along]) if picks[along] is not None else shape[along]  # type: ignore[arg-type]
@@ -84,6 +84,14 @@ def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | N
             if found != count:
                 raise Invalid(f"expected {count} positions, as are changed, got {found}; select positions", "from")
     return Place(intervention, shape, tuple(picks), positions)
+
+
+@lru_cache(maxsize=8)
+def _indices(size: int) -> np.ndarray:
+    """All indices of an axis, of which ranges are views: many interventions in a long text share them."""
+    indices = np.arange(size)
+    indices.flags.writeable = False
+    return indices
 
 
 @dataclass
