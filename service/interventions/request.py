@@ -25,6 +25,7 @@ from service.tokens.request import TextFields, read_texts
 
 FIELD, ONE = "interventions", "intervention"
 MAX_COUNT = 64
+MAX_FILE_RUNS = 8  # of a request: each may have as many files as one without other runs
 MAX_TOKENS = 64  # in the list of one intervention
 SELECTING = ("layers", "heads", "positions", "queries", "keys", "tokens")
 ACTIONS = ("add", "scale", "replace", "from")
@@ -144,6 +145,7 @@ class InterventionReader:
     files: InputSource[Any]
     max_text_bytes: int
     item_count: int = 0  # indices and ranges that were read so far
+    file_run_count: int = 0  # runs with files that were read so far
 
     def fields(self, content: bytes, parts: Sequence[LongText | LongList], others: Sequence[str]) -> dict[str, Any]:
         """The fields of the JSON ``content``, of which ``parts`` were cut out, that are not null: of a run, and
@@ -195,7 +197,7 @@ class InterventionReader:
         if read is not None and not read.is_single:
             raise Invalid("expected one text", "text")
         of_files = {key: value for key, value in given.items() if key in self.files.fields_for(self.model)}
-        files = self.files.read(of_files, self.model, self.reader) if of_files else None
+        files = self._files(of_files)
         specs = {key: self.model.inputs[key] for key in given if key not in TEXTS and key not in of_files}
         named = {key: replace(spec, name=f"{field}.{key}") if field else spec for key, spec in specs.items()}
         tensors = {key: self.reader.tensor(spec, given[key]) for key, spec in named.items()}
@@ -205,6 +207,15 @@ class InterventionReader:
         elif field:
             files = self.files.within(files, field)
         return OtherRun(field, read, tensors, positions, files, outputs)
+
+    def _files(self, given: Mapping[str, Any]) -> Any:
+        """A reference to the files of a run; None if it has none."""
+        if not given:
+            return None
+        self.file_run_count += 1
+        if self.file_run_count > MAX_FILE_RUNS:
+            raise Invalid(f"expected files in at most {MAX_FILE_RUNS} runs of a request", next(iter(given)))
+        return self.files.read(given, self.model, self.reader)
 
     def _intervention(self, item: Any, field: str) -> Intervention:
         fields = self._fields(item, KNOWN)

@@ -72,3 +72,18 @@ def test_a_wrong_file_is_named_with_its_place(client, given, status, field, deta
     assert answer.status_code == status, answer.text
     assert answer.json()["field"] == ".".join(filter(None, (place, field)))
     assert detail in answer.json()["detail"]
+
+
+def test_files_of_too_many_runs(client):
+    """Each run may have the pixels of a whole request."""
+
+    def answer(count):
+        change = {"at": "hidden", "layers": 1, "from": {"text": TEXTS[0], "images": [text_of(OTHER)], "positions": 1}}
+        changes = [{**change, "positions": index} for index in range(1, 3)] * count
+        body = {"text": TEXTS[0], "images": text_of(PICTURE), "interventions": changes, "outputs": ["output"]}
+        return client.post("/v1/text/mine", json=body)
+
+    many = answer(5)
+    assert (many.status_code, many.json()["field"]) == (422, "interventions[8].from.images")
+    assert "expected files in at most 8 runs of a request" in many.json()["detail"]
+    assert answer(1).status_code == 200
