@@ -77,15 +77,21 @@ def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
     is_other = [named(changed, *place)[0] != named(lens, *place)[0] for place in places]
     assert [("differs" in (cell.get_attribute("class") or "")) for cell in cells.all()] == is_other
     assert any(is_other)
+    head, line, *_ = csv.reader(io.StringIO(take(page, "CSV").path().read_text()))
+    assert dict(zip(head, line, strict=True))["change"].startswith("residual stream, layer 0, “animal”")
+    saved = json.loads(take(page, "JSON").path().read_text())
+    assert (len(saved["without_change"]), saved["change"]) == (3, line[-1])
+    assert line[-1] in take(page, "SVG").path().read_text()
 
 
 def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_path):
     page.get_by_role("combobox", name="colour").select_option("rank of the token that comes next")
     page.get_by_role("gridcell").nth(7 + 1).click()
     head, *lines = csv.reader(io.StringIO(take(page, "CSV").path().read_text()))
-    assert head[:5] == ["layer", "position", "token", "rank_of_next", "token_1"]
-    assert [int(line[3]) if line[3] else None for line in lines] == [rank for row in lens["ranks"] for rank in row]
-    probabilities = np.array([line[5::2] for line in lines], float).reshape(3, 7, 5)
+    assert head[:6] == ["hidden_state", "layer", "position", "token", "rank_of_next", "token_1"]
+    assert [line[1] for line in lines[::7]] == ["embeddings", "after layer 0", "after layer 1"]
+    assert [int(line[4]) if line[4] else None for line in lines] == [rank for row in lens["ranks"] for rank in row]
+    probabilities = np.array([line[6::2] for line in lines], float).reshape(3, 7, 5)
     np.testing.assert_allclose(probabilities, lens["lens"]["probabilities"], rtol=1e-6)
     answer = json.loads(subprocess.run(["bash", "-c", copied(page, "curl")], capture_output=True, check=True).stdout)
     assert answer["lens"] == lens["lens"]

@@ -83,10 +83,10 @@ export function TakeAlong({
   const name = `${title.replace(/[^\w.-]+/g, "-")}-${settings.view}${isMatrix ? `-${where}` : ""}`;
   const text = (/** @type {string} */ suffix, /** @type {string} */ type, /** @type {string} */ content) =>
     download(`${name}.${suffix}`, new Blob([content], { type }));
-  const copy = async (/** @type {string} */ what, /** @type {string} */ content) => {
+  const copy = async (/** @type {string} */ what, /** @type {string} */ content, without = "") => {
     if (!navigator.clipboard) throw new Error("this browser can copy only on https and localhost");
     await navigator.clipboard.writeText(content);
-    setMessage(`${what} copied`);
+    setMessage(`${what} copied${without && `; it does not contain ${without}`}`);
   };
   const drawing = async () => {
     if (grid) return gridSvg(grid, settings);
@@ -144,7 +144,7 @@ export function TakeAlong({
     ["JSON", async () => text("json", "application/json", await json())],
     [
       "HTML page",
-      async () =>
+      async () => {
         text(
           "html",
           "text/html",
@@ -152,12 +152,20 @@ export function TakeAlong({
             ...(sweep?.grid && { sweep: { ...sweep, grid: ended(sweep.grid), actions: null } }),
             ...(lens && { lens }),
           }),
-        ),
+        );
+        if (request)
+          setMessage(
+            `saved with the weights${sweep?.grid ? ", Patch" : ""}${lens ? ", Lens" : ""}; the other views need the server`,
+          );
+      },
     ],
   ];
   if (request) {
     actions.push(
-      ["copy link", () => copy("link", location.href)],
+      [
+        "copy link",
+        () => copy("link", location.href, picture ? "the picture" : request.texts ? "" : "the numbers that were sent"),
+      ],
       ["copy as curl", () => copy("curl", toCurl(request))],
       ["copy as Python", () => copy("Python", toPython(request))],
     );

@@ -15,18 +15,21 @@ const CHARACTERS = 10; // of a word
 
 /** A line for each cell, as RFC 4180 has tables. @param {Lens} lens */
 export function lensCsv(lens) {
-  const { layers, positions, words, guesses, ranks } = lens;
+  const { layers, positions, words, guesses, ranks, change } = lens;
   const count = guesses[0]?.[0]?.length ?? 0;
-  const head = ["layer", "position", "token", "rank_of_next"];
+  const head = ["hidden_state", "layer", "position", "token", "rank_of_next"];
   for (let k = 1; k <= count; k++) head.push(`token_${k}`, `probability_${k}`);
+  if (change !== null) head.push("change");
   const lines = layers.flatMap((layer, i) =>
     positions.map((position, j) =>
       [
         layer,
+        quoted(layerTitle(lens, i)),
         position,
         quoted(words[j]),
         ranks[i][j] ?? "",
         ...guesses[i][j].flatMap(({ word, probability }) => [quoted(word), probability]),
+        ...(change === null ? [] : [quoted(change)]),
       ].join(","),
     ),
   );
@@ -34,12 +37,21 @@ export function lensCsv(lens) {
 }
 
 /** @param {Lens} lens */
-export const lensJson = ({ model, text, layers, positions, words, guesses, ranks }) =>
-  JSON.stringify({ model, text, layers, positions, tokens: words, lens: guesses, ranks });
+export const lensJson = ({ model, text, layers, positions, words, guesses, ranks, change, before }) =>
+  JSON.stringify({
+    model,
+    text,
+    ...(change !== null && { change, without_change: before }),
+    layers,
+    positions,
+    tokens: words,
+    lens: guesses,
+    ranks,
+  });
 
 /** @param {Lens} lens @param {import("heed/data/state.js").Settings} settings */
 export function lensSvg(lens, settings) {
-  const { layers, words, guesses, model } = lens;
+  const { layers, words, guesses, model, change } = lens;
   const table = palette(settings.palette, false);
   const isByRank = settings.lens.by === "rank";
   const cut = (/** @type {string} */ word) =>
@@ -63,7 +75,7 @@ export function lensSvg(lens, settings) {
     });
   });
   const by = isByRank ? "the rank of the token that comes next" : "its probability";
-  const name = `${model}: the likeliest next token of each layer, coloured by ${by}`;
+  const name = `${model}: the likeliest next token of each layer, coloured by ${by}${change === null ? "" : `; with ${change}`}`;
   const width = Math.max(LEFT + words.length * WIDTH + 8, 16 + TITLE_CHARACTER * name.length);
   return svg(width, top + layers.length * HEIGHT + 12, [heading(name), ...parts]);
 }
