@@ -15,10 +15,10 @@ from export.hf.head_masks import take_head_masks
 from export.hf.inputs import inputs_of
 from export.hf.parts import config_of
 from export.hf.positions import position_limits
-from export.hf.pretrained import ModelRefused, Pretrained, reason_of
+from export.hf.pretrained import ModelRefused, Pretrained, reason_of, without_head
 from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
-from export.hf.wrapper import HEAD_MASKS, HIDDEN, TWO_TOWERS, VECTORS, WITH_PICTURES, Stacks, Wrapper
+from export.hf.wrapper import HEAD_MASKS, HIDDEN, OTHER_ANSWERS, TWO_TOWERS, VECTORS, WITH_PICTURES, Stacks, Wrapper
 from export.weights.checkpoint import listed
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
@@ -87,7 +87,8 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     if wrapper.stacks == TWO_TOWERS:
         inputs = {name: replace(spec, only_for=_needing(name, shapes)) for name, spec in inputs.items()}
     config, heads = pretrained.config, int(shapes["weights"][2])
-    answer = _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
+    field = None if wrapper.stacks.answers else wrapper.answer_field(drawn)
+    answer = OTHER_ANSWERS[field] if field else _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
     descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES
     if wrapper.stacks == TWO_TOWERS:
         descriptions |= OF_TOWERS
@@ -186,8 +187,7 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
         used = [name for name, gradient in zip(random, gradients, strict=True) if gradient is not None]
         if used:
             raise ModelRefused(
-                f"the directory lacks {listed(used)}, which {pretrained.kind} needs; "
-                "--head none exports the model without its head"
+                f"the directory lacks {listed(used)}, which {pretrained.kind} needs{without_head(pretrained.model)}"
             )
     pretrained.model.requires_grad_(False)
 

@@ -160,8 +160,10 @@ def _channels(model: PreTrainedModel) -> int:
 
 
 def _image_size(pretrained: Pretrained) -> Sequence[int]:
-    """Height and width of the config or, where it has none, of the image processor's files."""
-    size = getattr(config_of(pretrained.model, "pixel_values"), "image_size", None)
+    """Height and width of the config or its backbone's or, where they have none, of the image processor's files."""
+    config = config_of(pretrained.model, "pixel_values")
+    configs = config, getattr(config, "backbone_config", None)
+    size = next((size for one in configs if (size := getattr(one, "image_size", None)) is not None), None)
     if size is None:
         settings = _processor(pretrained.folder, "image_processor")
         size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")

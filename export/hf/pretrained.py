@@ -19,7 +19,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from export.hf.parts import has_two_towers, names_in, parts_of, reads_pictures, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
@@ -181,6 +181,13 @@ def _class_of(config: PretrainedConfig, head: str) -> Any:
     if model_class is None:
         raise ValueError(f"architectures names {names[0]}, which transformers {transformers.__version__} does not have")
     return model_class
+
+
+def without_head(model: PreTrainedModel) -> str:
+    """The advice to leave out the head, for the end of a refusal; empty if transformers has no such class."""
+    classes = MODEL_MAPPING.get(type(model.config), None)
+    is_whole = classes is None or type(model) in (classes if isinstance(classes, tuple) else (classes,))
+    return "" if is_whole else "; --head none exports the model without its head"
 
 
 def _inner_class(config: PretrainedConfig, name: str) -> Any:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from export.hf.heads import Row, heads_masked
 from export.hf.parts import called, has_two_towers, is_empty, reads_pictures
 from export.hf.pooling import Pooling
-from export.hf.pretrained import ModelRefused
+from export.hf.pretrained import ModelRefused, without_head
 from export.weights.checkpoint import listed
 
 
@@ -65,6 +65,11 @@ VECTORS = {  # of the weights' heads
 DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}  # DETR's decoder has learned queries
 OF_PICTURES = "vision_"  # begin of the names of outputs with an axis of pictures, the second
 BESIDE = ("pred_boxes",)  # fields of a call's result that are outputs beside logits
+OTHER_ANSWERS = {  # fields of a call's result that are an answer
+    "embeddings": "The vectors of the tokens, which are compared with those of another input",
+    "predicted_depth": "The depth of each pixel",
+    "heatmaps": "Where each keypoint is",
+}
 MAIN = ("input_ids", "pixel_values", "pixel_values_videos", "input_features", "input_values")
 # Inputs in the shape of the first of these that is given.
 MASKS = {
@@ -124,7 +129,7 @@ class Wrapper(nn.Module):
         with heads_masked(masks, self.rows, recorded) if self.rows and self.with_weights else nullcontext():
             result = called(self.model, given, self.fixed)
         answers = self.stacks.answers
-        outputs = {name: result[theirs] for name, theirs in answers.items()} or {"output": _answer(result)}
+        outputs = {name: result[theirs] for name, theirs in answers.items()} or {"output": _answer(result, self.model)}
         outputs |= {name: result[name] for name in BESIDE if name in result}
         if self.pooling:
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
@@ -136,6 +141,12 @@ class Wrapper(nn.Module):
         if self.stacks == WITH_PICTURES and is_empty(given["pixel_values"]):
             outputs = {name: x[:, :0] if name.startswith(OF_PICTURES) else x for name, x in outputs.items()}
         return SimpleNamespace(**outputs)
+
+    def answer_field(self, inputs: Mapping[str, Tensor]) -> str | None:
+        """The field of ``OTHER_ANSWERS`` that is ``output``, if it is one of these."""
+        with torch.inference_mode():
+            result = called(self.model, {**self.defaults, **inputs}, self.fixed)
+        return next((name for name in OTHER_ANSWERS if "logits" not in result and name in result), None)
 
     def _vectors(self, recorded: Mapping[Row, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
         """The queries and keys of all heads, [layers, batch, heads, length, width], by name."""
@@ -154,18 +165,19 @@ def _at(result: Mapping[str, Any], path: str) -> Any:
     return (result[outer] if outer else result).get(inner)
 
 
-def _answer(result: Mapping[str, Any]) -> Tensor:
-    """The logits of a head, a start and an end for each token, the hidden states, or what is pooled of these."""
+def _answer(result: Mapping[str, Any], model: PreTrainedModel) -> Tensor:
+    """The logits of a head, a start and an end for each token, one of ``OTHER_ANSWERS``, the hidden states, or what is
+    pooled of these."""
     if isinstance(logits := result.get("logits"), Tensor):
         return logits
     if "start_logits" in result and "end_logits" in result:
         return torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
-    for name in ("last_hidden_state", "pooler_output"):
+    for name in (*OTHER_ANSWERS, "last_hidden_state", "pooler_output"):
         if isinstance(hidden := result.get(name), Tensor):
             return hidden
     raise ModelRefused(
-        f"its call returns {', '.join(result)}, and neither logits, nor start and end logits, nor a last hidden state; "
-        "--head none exports the model without its head"
+        f"its call returns {', '.join(result)}, and neither logits, nor start and end logits, nor a last hidden state"
+        f"{without_head(model)}"
     )
 
 

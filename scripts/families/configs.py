@@ -33,6 +33,12 @@ RESNET = {
                         "depths": [1, 1, 1, 1], "out_features": ["stage4"]},
     "use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None, "backbone_kwargs": None,
 }  # fmt: skip
+DINOV2 = {
+    "backbone_config": {"model_type": "dinov2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+                        "image_size": 56, "patch_size": 14, "reshape_hidden_states": False,
+                        "out_features": ["stage1", "stage2", "stage3", "stage4"]},
+    "reassemble_hidden_size": 64, "neck_hidden_sizes": [8, 16, 32, 32], "fusion_hidden_size": 16,
+}  # fmt: skip
 # Settings without which a config of these types does not work, or which its small ones contradict.
 BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
     (
@@ -42,6 +48,7 @@ BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("conditional_detr dab-detr deformable_detr detr omdet-turbo table-transformer", RESNET),
     ("hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text ministral", {"head_dim": HEAD_DIM}),
     ("deepseek_v2 deepseek_ocr2_text", {"num_experts_per_tok": 2}),
+    ("depth_anything", DINOV2),
     ("dots1", {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}),
     (
         "gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text",

@@ -92,6 +92,19 @@ FAMILIES = {
             "hidden_size_per_layer_input": 8,
         },
     ),
+    "depth anything": Family(
+        "DepthAnythingForDepthEstimation",
+        {
+            "backbone_config": {
+                **{"model_type": "dinov2", "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4},
+                **{"image_size": 32, "patch_size": 8, "out_features": ["stage1", "stage2", "stage3", "stage4"]},
+                **{"reshape_hidden_states": False, "mlp_ratio": 1},
+            },
+            **{"reassemble_hidden_size": 32, "neck_hidden_sizes": [4, 4, 8, 8], "fusion_hidden_size": 4},
+            "head_hidden_size": 4,
+            "patch_size": 8,
+        },
+    ),
     "gpt 2": Family("GPT2LMHeadModel", GPT),
     "gpt j": Family("GPTJForCausalLM", {**GPT, "rotary_dim": 4}),
     "gpt neo": Family(

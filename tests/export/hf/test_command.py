@@ -183,6 +183,13 @@ REFUSED = {  # a family, changes of the config of ``tiny``, or a function that m
         Family("BertForPreTraining", TINY.config),
         "its call returns prediction_logits, seq_relationship_logits.*--head none",
     ),
+    "several answers of a model without a head": (
+        Family(
+            "MgpstrForSceneTextRecognition",
+            {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": [8, 8], "mlp_ratio": 1},
+        ),
+        "its call returns logits, hidden_states, attentions, and neither logits, .* nor a last hidden state\n",
+    ),
     "several models": (
         Family("LlavaNextForConditionalGeneration", {"text_config": TEXT, "vision_config": IMAGE}),
         "has several models in one; --part exports one: vision_tower, language_model",

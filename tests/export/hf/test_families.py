@@ -68,7 +68,7 @@ WITHOUT_SITES = {  # weights of batch and heads in one axis; an MLP of positions
     "bloom": {"head_output"}, "deberta v2": {"head_output"}, "deberta v2, relative": {"head_output"},
     "gemma 4": {"head_output", "mlp_output"}, "opt": {"mlp_output"},
 }  # fmt: skip
-WITHOUT_LAYERS = {"gemma 4"}  # which take a part of the embeddings, too
+WITHOUT_LAYERS = {"depth anything", "gemma 4"}  # their outputs, or layers, take more than the hidden states before
 SCORE_ERROR = 1e-4
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
@@ -101,7 +101,7 @@ def answered(model, inputs, dtype):
     if "start_logits" in result:
         output = torch.stack([result.start_logits, result.end_logits], -1)
     else:
-        output = result.logits if "logits" in result else result.last_hidden_state
+        output = next(result[name] for name in ("logits", "predicted_depth", "last_hidden_state") if name in result)
     if result.get("encoder_attentions"):
         names = {"weights": "decoder", "encoder_weights": "encoder", "cross_weights": "cross"}
         layers = {ours: result[f"{theirs}_attentions"] for ours, theirs in names.items()}
