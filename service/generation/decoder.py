@@ -100,6 +100,10 @@ class Decoder(FeatureGraphs):
         """Allocates keys and values: where runs read and write them."""
         return device_memory.empty if self.model.provider.name == "cuda" else np.empty
 
+    def kept(self, array: np.ndarray) -> Array:
+        """An input of all steps, where runs read it."""
+        return device_memory.copied(array) if self.model.provider.name == "cuda" else array
+
     @property
     def position_bytes(self) -> int:
         """Of the keys and values of one position."""

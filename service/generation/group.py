@@ -15,6 +15,7 @@ from service.generation.sequence import Arrays, GrowingSequence
 from service.interventions.intervenable import HIDDEN
 from service.model.estimate import RunEstimate
 from service.model.graph import Graph, RunOptions
+from service.ort.device_memory import Array
 from service.ort.failures import RUN_ERRORS
 from service.ort.io_binding import run_into
 
@@ -144,7 +145,8 @@ class SequenceGroup:
             encoder = self.decoder.graph(self._name(ENCODER))
             names = [name for name in encoder.outputs if name.startswith("cross_")]
             source = {**sequence.source, **(changes.of_encoder(encoder) if changes else {})}
-            sequence.encoded = encoder.session.run(source, names, options)
+            encoded = encoder.session.run(source, names, options)
+            sequence.encoded = {name: self.decoder.kept(array) for name, array in encoded.items()}
             if MASK in {node.name for node in graph.session.onnx.get_inputs()}:
                 sequence.encoded[MASK] = np.ones((1, sequence.source_length), np.int64)
         logits = np.empty((1, self.decoder.vocabulary), np.float32)
@@ -162,7 +164,7 @@ class SequenceGroup:
             if one is not None:
                 ids[slot] = one.ids[one.computed : one.computed + new]
                 mask[slot, past.end - one.computed :] = 1
-        inputs = {self.decoder.ids: ids}
+        inputs: dict[str, Array] = {self.decoder.ids: ids}
         lead = self.members[0]
         inputs |= lead.encoded if self.decoder.generation.two_stacks else {MASK: mask}
         if not lead.computed and lead.pictures:

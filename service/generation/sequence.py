@@ -14,6 +14,7 @@ from service.http.response import TEXT_BYTES
 from service.interventions.intervenable import HIDDEN
 from service.interventions.lens.steps import StepLens
 from service.interventions.steps import SequenceChanges
+from service.ort.device_memory import Array
 from service.selection.answer import Answer, graph_outputs, needs_answer, plan_answer
 from service.selection.options import NO_SELECTION, Selection
 from service.selection.reductions import largest
@@ -69,7 +70,7 @@ class GrowingSequence:
         self.past: Past | None = None
         self.computed = 0
         self.first_run = max([PREFILL, *(1 + place for place in self._last_placeholders())])
-        self.encoded: Arrays = {}  # inputs of each step that the encoder has computed, and its mask
+        self.encoded: dict[str, Array] = {}  # inputs of each step that the encoder has computed, and its mask
         self.has_ended = False
         self._sampler = sampler
 

@@ -4,7 +4,8 @@ A ``DeviceArray`` has of numpy's arrays the operations that keys and values need
 them, and assignment of zeros or of another array.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -25,7 +26,7 @@ Rows = int | slice
 class DeviceArray:
     """Numbers [rows, slots, ...] in ``memory``: ``width`` bytes for each row, which begin ``pitch`` bytes apart."""
 
-    memory: Any  # ONNX Runtime's value, which is freed with the last view
+    memory: Any  # ONNX Runtime's value, and what it needs: freed with the last view
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -47,20 +48,19 @@ class DeviceArray:
         """Copy an array of the same shape on the device, or set all bits to 0.
 
         Raises:
-            RuntimeException: CUDA refused; as ONNX Runtime's own, it says by its text whether the device has failed.
+            RuntimeException: as ``check`` does.
         """
         view, runtime = self[index], cuda.runtime()
         if not prod(view.shape):
             return
         to = (view.address, view.pitch)
         if isinstance(value, DeviceArray):
+            assert value.shape == view.shape, "arrays of one shape"
             given = (value.address, value.pitch)
             code = runtime.cudaMemcpy2D(*to, *given, view.width, view.shape[0], DEVICE_TO_DEVICE)
         else:
             code = runtime.cudaMemset2D(*to, value, view.width, view.shape[0])
-        code = code or runtime.cudaStreamSynchronize(DEFAULT_STREAM)  # runs are in other streams
-        if code:
-            raise ort.RuntimeException(f"CUDA failure {code}: keys and values could not be copied on the device")
+        check(code or runtime.cudaStreamSynchronize(DEFAULT_STREAM))  # runs are in other streams
 
 
 Array = np.ndarray | DeviceArray
@@ -70,10 +70,52 @@ def empty(shape: Sequence[int], dtype: np.dtype) -> DeviceArray:
     """An array of ``shape`` with arbitrary numbers.
 
     Raises:
-        Exception: ONNX Runtime's own, if the device has too little memory.
+        RuntimeException: the device has too little memory.
     """
-    memory = ort.OrtValue.ortvalue_from_shape_and_type([*shape], dtype.type, DEVICE)
+    with run_errors():
+        memory = ort.OrtValue.ortvalue_from_shape_and_type([*shape], dtype.type, DEVICE)
     return DeviceArray(memory, memory.data_ptr(), tuple(shape), dtype, prod(shape[1:]) * dtype.itemsize)
+
+
+def copied(array: np.ndarray) -> DeviceArray:
+    """The numbers of a contiguous array, on the device.
+
+    Raises:
+        RuntimeException: the device has too little memory.
+    """
+    with run_errors():
+        memory = ort.OrtValue.ortvalue_from_numpy(array, DEVICE)
+    pitch = prod(array.shape[1:]) * array.dtype.itemsize
+    return DeviceArray((memory, array), memory.data_ptr(), array.shape, array.dtype, pitch)
+
+
+@contextmanager
+def run_errors() -> Iterator[None]:
+    """A context in which an error of ONNX Runtime has the type that those of its other ways to run have.
+
+    Raises:
+        RuntimeException: with the text of the error, by which it is classified.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        raise ort.RuntimeException(str(error)) from None
+
+
+def synchronize() -> None:
+    """Wait for the device. ONNX Runtime's own function does so with the interpreter's lock, and stops all threads."""
+    check(cuda.runtime().cudaDeviceSynchronize())
+
+
+def check(code: int) -> None:
+    """Raise an error of the CUDA runtime, and clear it, or the next call would report it.
+
+    Raises:
+        RuntimeException: ``code`` is one; its text says whether the device has failed.
+    """
+    if code:
+        cuda.runtime().cudaGetLastError()
+        raise ort.RuntimeException(f"CUDA failure {code}: keys and values could not be computed on the device")
 
 
 def _range(index: Rows, size: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
-from service.ort.device_memory import DEVICE, Array, DeviceArray
+from service.ort.device_memory import DEVICE, Array, DeviceArray, run_errors, synchronize
 from service.ort.pinned_memory import PinnedPool
 from service.tensors.bfloat16 import BFLOAT16, ELEMENT
 
@@ -72,17 +72,18 @@ def _run_on_device(
 ) -> None:
     """The same, with some of the arrays on the device. Those on the host are small: binding copies them at once."""
     binding = ort.SessionIOBinding(session._sess)  # which takes a device as it is
-    for name, array in inputs.items():
-        if isinstance(array, DeviceArray):
-            binding.bind_input(name, DEVICE, array.dtype.type, array.shape, array.address)
-        else:
-            binding.bind_input(name, array)
-    for name, array in outputs.items():
-        device, address = (DEVICE, array.address) if isinstance(array, DeviceArray) else (HOST, array.ctypes.data)
-        binding.bind_output(name, device, array.dtype.type, array.shape, address)
-    binding.synchronize_inputs()
-    session._sess.run_with_iobinding(binding, options)
-    binding.synchronize_outputs()
+    with run_errors():
+        for name, array in inputs.items():
+            if isinstance(array, DeviceArray):
+                binding.bind_input(name, DEVICE, array.dtype.type, array.shape, array.address)
+            else:
+                binding.bind_input(name, array)
+        for name, array in outputs.items():
+            device, address = (DEVICE, array.address) if isinstance(array, DeviceArray) else (HOST, array.ctypes.data)
+            binding.bind_output(name, device, array.dtype.type, array.shape, address)
+        synchronize()
+        session._sess.run_with_iobinding(binding, options)
+        synchronize()
 
 
 def _vector(arrays: Sequence[np.ndarray]) -> ort.OrtValueVector:

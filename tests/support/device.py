@@ -19,7 +19,13 @@ def emulate_device(monkeypatch):
             ctypes.memset(to + row * pitch, value, width)
         return 0
 
-    runtime = SimpleNamespace(cudaMemcpy2D=copy, cudaMemset2D=fill, cudaStreamSynchronize=lambda _stream: 0)
+    runtime = SimpleNamespace(
+        cudaMemcpy2D=copy,
+        cudaMemset2D=fill,
+        cudaStreamSynchronize=lambda _stream: 0,
+        cudaDeviceSynchronize=lambda: 0,
+        cudaGetLastError=lambda: 0,
+    )
     monkeypatch.setattr(cuda, "runtime", lambda: runtime)
     monkeypatch.setattr(device_memory, "DEVICE", io_binding.HOST)
     monkeypatch.setattr(io_binding, "DEVICE", io_binding.HOST)

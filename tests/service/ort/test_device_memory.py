@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from service.ort import cuda, device_memory
+from export.verification.sessions import session
+from service.ort import cuda, device_memory, io_binding
 from service.ort.failures import RUN_ERRORS, FailureKind, classify
 from tests.support.device import emulate_device
 
@@ -61,8 +62,30 @@ def test_a_slot_is_copied_to_another_slot():
 @pytest.mark.parametrize(("code", "kind"), [(2, FailureKind.MEMORY), (700, FailureKind.DEVICE)])
 def test_an_error_of_cuda_is_one_of_a_run(monkeypatch, code, kind):
     array = filled(0)
-    failing = SimpleNamespace(cudaMemset2D=lambda *_: code, cudaStreamSynchronize=lambda _: 0)
+    cleared = []
+    failing = SimpleNamespace(cudaMemset2D=lambda *_: code, cudaGetLastError=lambda: cleared.append(code))
     monkeypatch.setattr(cuda, "runtime", lambda: failing)
     with pytest.raises(RUN_ERRORS) as error:
         array[0] = 0
     assert classify(str(error.value)) is kind
+    assert cleared == [code]
+
+
+def test_too_little_memory_is_an_error_of_a_run():
+    with pytest.raises(RUN_ERRORS) as error:
+        device_memory.empty((1 << 46, 4), np.dtype(np.float32))
+    assert classify(str(error.value)) is FailureKind.MEMORY
+
+
+def test_a_run_that_fails_has_the_errors_of_other_runs(generating):
+    """With rows of another width than the graph's."""
+    graph = session(generating / "models" / "gpt" / "1" / "decode_output.onnx")
+    past = {node.name: filled(0) for node in graph.get_inputs() if node.name.startswith("past_")}
+    given = {"input_ids": np.zeros((1, 1), np.int64), "attention_mask": np.ones((1, 6), np.int64), **past}
+    with pytest.raises(RUN_ERRORS):
+        io_binding.run_into(graph, given, {"logits": np.empty((1, 60), np.float32)})
+
+
+def test_a_copy_has_the_numbers():
+    array = np.arange(24, dtype=np.float32).reshape(6, 4)
+    np.testing.assert_array_equal(numbers(device_memory.copied(array)), array)
