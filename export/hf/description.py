@@ -87,8 +87,8 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     if wrapper.stacks == TWO_TOWERS:
         inputs = {name: replace(spec, only_for=_needing(name, shapes)) for name, spec in inputs.items()}
     config, heads = pretrained.config, int(shapes["weights"][2])
-    field = None if wrapper.stacks.answers else wrapper.answer_field(drawn)
-    answer = OTHER_ANSWERS[field] if field else _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
+    field = "" if wrapper.stacks.answers else wrapper.answer_field(drawn)
+    answer = OTHER_ANSWERS.get(field) or _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
     descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES
     if wrapper.stacks == TWO_TOWERS:
         descriptions |= OF_TOWERS
@@ -215,7 +215,7 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
     called with a mask of 1.
     """
     kept = dict(inputs)
-    given = _with_padding(original, draw(inputs, _sizes(inputs)[0]))
+    given = _with_padding(original, inputs, draw(inputs, _sizes(inputs)[0]))
     alone = original(given, np.float64)
     for name, spec in inputs.items():
         if spec.required or spec.placeholder:
@@ -232,11 +232,14 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
     return kept
 
 
-def _with_padding(original: Original, drawn: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _with_padding(
+    original: Original, inputs: Mapping[str, Input], drawn: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """``drawn`` with the token of padding at the end of the first row, where the model has one."""
-    token, given = getattr(original.wrapper.model.config, "pad_token_id", None), dict(drawn)
+    token = getattr(config_of(original.wrapper.model, "input_ids"), "pad_token_id", None)
+    given = dict(drawn)
     for name in ("input_ids", "decoder_input_ids"):
-        if name in drawn and isinstance(token, int) and 0 <= token <= drawn[name].max():
+        if name in drawn and isinstance(token, int) and 0 <= token <= int(inputs[name].maximum or 0):
             given[name] = drawn[name].copy()
             given[name][0, -1] = token
     return given

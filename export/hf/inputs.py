@@ -69,7 +69,8 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
             ("1|batch", length), SAMPLES_MASK, dtype="int64", default=1, minimum=0, maximum=1
         )
     if has_two_stacks(model):
-        vocabulary = getattr(model.config, "decoder_vocab_size", None) or _vocabulary(model)
+        sizes = (getattr(model.config, name, None) for name in ("decoder_vocab_size", "tgt_vocab_size"))
+        vocabulary = next(filter(None, sizes), None) or _vocabulary(model)
         inputs["decoder_input_ids"] = _ids(
             "m", vocabulary, "Token ids of the decoder, which begin with its start token."
         )

@@ -119,17 +119,15 @@ class Wrapper(nn.Module):
         self.fixed = {name: value for name, value in fixed.items() if name in known}
 
     def forward(self, **inputs: Tensor) -> SimpleNamespace:
-        inputs = self.defaults | inputs
         masks = {name: inputs.pop(name) for name in self.stacks.head_masks if name in inputs}
-        given = dict(inputs)
-        for name in MASKS.keys() & inputs.keys():
-            like = next(inputs[other] for other in MASKS[name] if other in inputs)
-            given[name] = inputs[name].expand(like.shape)
+        given = self._given(inputs)
         recorded: dict[Row, tuple[Tensor, Tensor]] = {}
         with heads_masked(masks, self.rows, recorded) if self.rows and self.with_weights else nullcontext():
             result = called(self.model, given, self.fixed)
         answers = self.stacks.answers
-        outputs = {name: result[theirs] for name, theirs in answers.items()} or {"output": _answer(result, self.model)}
+        outputs = {name: result[theirs] for name, theirs in answers.items()} or {
+            "output": _answer(result, self.model)[1]
+        }
         outputs |= {name: result[name] for name in BESIDE if name in result}
         if self.pooling:
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
@@ -142,11 +140,17 @@ class Wrapper(nn.Module):
             outputs = {name: x[:, :0] if name.startswith(OF_PICTURES) else x for name, x in outputs.items()}
         return SimpleNamespace(**outputs)
 
-    def answer_field(self, inputs: Mapping[str, Tensor]) -> str | None:
-        """The field of ``OTHER_ANSWERS`` that is ``output``, if it is one of these."""
+    def answer_field(self, inputs: Mapping[str, Tensor]) -> str:
+        """The field of the result of the model's call that is ``output``."""
         with torch.inference_mode():
-            result = called(self.model, {**self.defaults, **inputs}, self.fixed)
-        return next((name for name in OTHER_ANSWERS if "logits" not in result and name in result), None)
+            return _answer(called(self.model, self._given(inputs), self.fixed), self.model)[0]
+
+    def _given(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """``inputs`` and the defaults of others, with masks in the shape of what they mask."""
+        given = {**self.defaults, **inputs}
+        for name in MASKS.keys() & given.keys():
+            given[name] = given[name].expand(next(given[other].shape for other in MASKS[name] if other in given))
+        return given
 
     def _vectors(self, recorded: Mapping[Row, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
         """The queries and keys of all heads, [layers, batch, heads, length, width], by name."""
@@ -165,16 +169,16 @@ def _at(result: Mapping[str, Any], path: str) -> Any:
     return (result[outer] if outer else result).get(inner)
 
 
-def _answer(result: Mapping[str, Any], model: PreTrainedModel) -> Tensor:
+def _answer(result: Mapping[str, Any], model: PreTrainedModel) -> tuple[str, Tensor]:
     """The logits of a head, a start and an end for each token, one of ``OTHER_ANSWERS``, the hidden states, or what is
-    pooled of these."""
+    pooled of these, and the name of its field."""
     if isinstance(logits := result.get("logits"), Tensor):
-        return logits
+        return "logits", logits
     if "start_logits" in result and "end_logits" in result:
-        return torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
+        return "start_logits", torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
     for name in (*OTHER_ANSWERS, "last_hidden_state", "pooler_output"):
         if isinstance(hidden := result.get(name), Tensor):
-            return hidden
+            return name, hidden
     raise ModelRefused(
         f"its call returns {', '.join(result)}, and neither logits, nor start and end logits, nor a last hidden state"
         f"{without_head(model)}"

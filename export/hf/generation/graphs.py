@@ -65,7 +65,9 @@ def generation_graphs(
     model = original.wrapper.model
     if not model.can_generate() or "logits" not in _names_of_result(model, block):
         raise ModelRefused(f"{type(model).__name__} does not generate")
-    ids, logits = block.inputs["decoder_input_ids" if has_two_stacks(model) else "input_ids"], block.outputs["output"]
+    logits, ids = block.outputs["output"], block.inputs.get("decoder_input_ids") or block.inputs.get("input_ids")
+    if ids is None:
+        raise ModelRefused(f"{type(model).__name__} does not generate from tokens")
     if int(logits.shape[-1]) > 1 + int(ids.maximum or 0):
         raise ModelRefused(f"{type(model).__name__} generates tokens that are not those of its input")
     past, cross = _caches(model, block)

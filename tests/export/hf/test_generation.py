@@ -18,6 +18,7 @@ from heed_client.__main__ import main as client_main
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from tests.export.hf.generating import metadata_entry
+from tests.support.families import Family, save
 from tests.support.server import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -53,6 +54,17 @@ def test_tokens_that_the_input_does_not_have_are_not_generated(described, tmp_pa
     narrow = replace(block, inputs={**block.inputs, "input_ids": replace(block.inputs["input_ids"], maximum=9)})
     with pytest.raises(ModelRefused, match="generates tokens that are not those of its input"):
         generation_graphs(narrow, original, None, tmp_path, False, lambda _: None)
+
+
+def test_a_model_of_sound_without_tokens_does_not_generate(tmp_path):
+    encoder = {
+        "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "num_mel_bins": 16,
+        "subsampling_conv_channels": 4, "conv_kernel_size": 3,
+    }  # fmt: skip
+    save(Family("ParakeetForCTC", {"encoder_config": encoder, "vocab_size": 9}), tmp_path / "saved")
+    block, original = block_of(load(tmp_path / "saved", shapes={"input_features": (64, 16)}), "ctc")
+    with pytest.raises(ModelRefused, match="ParakeetForCTC does not generate from tokens"):
+        generation_graphs(block, original, None, tmp_path, False, lambda _: None)
 
 
 @pytest.mark.extended

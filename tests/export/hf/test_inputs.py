@@ -23,7 +23,6 @@ CONVOLUTIONS = {"conv_dim": [8], "conv_stride": [5], "conv_kernel": [10], "num_f
 WAV2VEC = Family("Wav2Vec2Model", {**LAYERS, **CONVOLUTIONS, "num_conv_pos_embedding_groups": 2})
 SIGLIP2 = Family("Siglip2VisionModel", {**LAYERS, "num_patches": 4, "patch_size": 4})
 BERT = Family("BertModel", {**TEXT, **LAYERS})
-DPR = Family("DPRContextEncoder", {**TEXT, **LAYERS, "projection_dim": 0, "pad_token_id": 1})
 VIDEOMAE = Family("VideoMAEModel", {**LAYERS, "image_size": 8, "patch_size": 4, "num_frames": 4})
 VJEPA2 = Family(
     "VJEPA2Model",
@@ -80,10 +79,20 @@ def test_a_class_that_transformers_does_not_list_is_found_beside_its_config(tmp_
     assert load(tmp_path).kind == "AltRobertaModel"
 
 
-def test_a_mask_that_is_not_given_is_1_where_the_model_makes_one_of_its_padding(tmp_path):
-    save(DPR, tmp_path)
-    block, original = block_of(load(tmp_path), "dpr")
-    ids = np.array([[5, 6, 1, 1]])  # of which two are padding
+PADDED = {
+    "a mask": Family("DPRContextEncoder", {**TEXT, **LAYERS, "projection_dim": 0, "pad_token_id": 1}),
+    "the last token": Family("DPRContextEncoder", {**TEXT, **LAYERS, "projection_dim": 0, "pad_token_id": 59}),
+    "lengths": Family("FlaubertModel", {"n_words": 60, "emb_dim": 8, "n_layers": 1, "n_heads": 2, "pad_index": 1}),
+}
+
+
+@pytest.mark.parametrize("family", PADDED.values(), ids=PADDED)
+def test_a_mask_that_is_not_given_is_1_where_the_model_makes_one_of_its_padding(family, tmp_path):
+    save(family, tmp_path)
+    pretrained = load(tmp_path)
+    block, original = block_of(pretrained, "mine")
+    padding = pretrained.config.pad_token_id
+    ids = np.array([[5, 6, padding, padding]])
     found = original({"input_ids": ids}, np.float64)["weights"]
     given = original({"input_ids": ids, "attention_mask": np.ones((1, 1), np.int64)}, np.float64)["weights"]
     assert "attention_mask" in block.inputs
