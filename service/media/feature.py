@@ -61,6 +61,8 @@ class Pictures(FileFeature):
         self.source = ImageSource()
 
     def processor(self, content: dict[str, Any], model: Model, shape: Sequence[Any]) -> object:
+        if len(shape) != 3:  # channels, height, width
+            raise ValueError("its pixel_values are several pictures each")
         model.preprocessor = preprocessor(content)
         from service.media.image_processor import image_processor
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from service.media.feature import Pictures
 from service.media.preprocessor import Preprocessor, preprocessor, read_preprocessor
 from service.native.preprocessor_schema import describe_preprocessor
 
@@ -99,3 +100,8 @@ def test_images_of_any_size_are_not_described():
 
 def test_a_block_without_images(client):
     assert client.get("/v1/attention/encoder").json()["preprocessor"] is None
+
+
+def test_a_model_of_videos_takes_no_pictures():
+    with pytest.raises(ValueError, match="its pixel_values are several pictures each"):
+        Pictures().processor({}, SimpleNamespace(), (16, 3, 8, 8))
