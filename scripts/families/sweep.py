@@ -163,7 +163,7 @@ def _row(task: Task, is_late: bool, seconds: float) -> dict[str, Any]:
     described = task.path / DESCRIPTIONS
     lines = {line[0]: Line(*line) for line in json.loads(described.read_text())} if described.exists() else {}
     line = lines.get(task.name, Line(task.name, "", FAILED, ""))
-    if line.outcome not in (DESCRIBED, FAILED):
+    if task.name in lines and line.outcome != DESCRIBED:
         return _row_of(task.type, line, seconds=seconds)
     text = task.log.read_text(errors="replace") if task.log.exists() else ""
     logged = [one for one in text.replace(str(task.path / "saved"), "DIR").splitlines() if one.strip()]

@@ -88,7 +88,7 @@ def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_
     page.get_by_role("combobox", name="colour").select_option("rank of the token that comes next")
     page.get_by_role("gridcell").nth(7 + 1).click()
     head, *lines = csv.reader(io.StringIO(take(page, "CSV").path().read_text()))
-    assert head[:6] == ["hidden_state", "layer", "position", "token", "rank_of_next", "token_1"]
+    assert head[:6] == ["layer", "after", "position", "token", "rank_of_next", "token_1"]
     assert [line[1] for line in lines[::7]] == ["embeddings", "after layer 0", "after layer 1"]
     assert [int(line[4]) if line[4] else None for line in lines] == [rank for row in lens["ranks"] for rank in row]
     probabilities = np.array([line[6::2] for line in lines], float).reshape(3, 7, 5)

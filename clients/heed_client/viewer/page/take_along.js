@@ -164,7 +164,7 @@ export function TakeAlong({
     actions.push(
       [
         "copy link",
-        () => copy("link", location.href, picture ? "the picture" : request.texts ? "" : "the numbers that were sent"),
+        () => copy("link", location.href, picture || !request.texts ? "files and numbers of your own" : ""),
       ],
       ["copy as curl", () => copy("curl", toCurl(request))],
       ["copy as Python", () => copy("Python", toPython(request))],

@@ -17,7 +17,7 @@ const CHARACTERS = 10; // of a word
 export function lensCsv(lens) {
   const { layers, positions, words, guesses, ranks, change } = lens;
   const count = guesses[0]?.[0]?.length ?? 0;
-  const head = ["hidden_state", "layer", "position", "token", "rank_of_next"];
+  const head = ["layer", "after", "position", "token", "rank_of_next"];
   for (let k = 1; k <= count; k++) head.push(`token_${k}`, `probability_${k}`);
   if (change !== null) head.push("change");
   const lines = layers.flatMap((layer, i) =>
