@@ -105,6 +105,7 @@ FAMILIES = {
             "patch_size": 8,
         },
     ),
+    "lfm 2": Family("Lfm2Model", {**GROUPED, "layer_types": ["conv", "full_attention"]}),
     "gpt 2": Family("GPT2LMHeadModel", GPT),
     "gpt j": Family("GPTJForCausalLM", {**GPT, "rotary_dim": 4}),
     "gpt neo": Family(

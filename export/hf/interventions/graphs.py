@@ -101,7 +101,11 @@ class _Traced:
         """The graphs of the parts with inputs that change ``sites``; of the head alone if there are two stacks."""
         if self.cuts is None:
             return None
-        has_layers = all(site.name in SITES for site in sites) and "hidden" in {site.name for site in sites}
+        count = len(self.cuts.values) - 1
+        has_layers = "hidden" in {site.name for site in sites} and all(
+            site.name in SITES and len(site.values) == count
+            for site in sites  # not every layer of Lfm2 attends
+        )
         return _Parts(self.cuts, self.cuts.head(), (self.cuts.layers(sites) if has_layers else None) or {})
 
 

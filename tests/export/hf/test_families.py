@@ -64,11 +64,12 @@ OF_STEPS = {"decode", "decode_output", "encoder"}
 OF_FEATURES = {
     *OF_STEPS, *(f"{graph}_interventions" for graph in OF_STEPS), "interventions", "interventions_output", "head"
 }  # fmt: skip
-WITHOUT_SITES = {  # weights of batch and heads in one axis; an MLP of positions and batch in one; a third branch
+WITHOUT_SITES = {  # weights of batch and heads in one axis; an MLP of positions and batch in one; other branches
     "bloom": {"head_output"}, "deberta v2": {"head_output"}, "deberta v2, relative": {"head_output"},
-    "gemma 4": {"head_output", "mlp_output"}, "opt": {"mlp_output"},
+    "gemma 4": {"head_output", "mlp_output"}, "lfm 2": {"attention_output", "mlp_output"}, "opt": {"mlp_output"},
 }  # fmt: skip
-WITHOUT_LAYERS = {"depth anything", "gemma 4"}  # their outputs, or layers, take more than the hidden states before
+# Their outputs, or layers, take more than the hidden states before; not every layer has each site.
+WITHOUT_LAYERS = {"depth anything", "gemma 4", "lfm 2"}
 SCORE_ERROR = 1e-4
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
