@@ -21,6 +21,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo import config as dynamo
 from torch._guards import detect_fake_mode
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export import ExportedProgram
 from torch.export import _trace as trace
 from torch.export._trace import _ignore_backend_decomps
@@ -30,13 +31,14 @@ from torch.export.exported_program import (
 )
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx.experimental import _config as symbols
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 from torch.fx.passes.runtime_assert import insert_deferred_runtime_asserts
 from torch.onnx._internal.exporter import _decomp, _flags, _fx_passes
 from torch.onnx._internal.exporter._capture_strategies import TorchExportNonStrictStrategy
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.onnx._internal.fx.passes import type_promotion
 
+MAX_FRACTIONS = 1024  # numbers that a graph has as constants
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
 DETACH = torch.ops.aten.detach_.default  # changes no number
 WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # a plain call
@@ -145,6 +147,8 @@ def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
     translated = set(_decomp.get_onnx_implemented_overloads(operators()))
     table: dict[Any, Callable[..., Any]] = dict(_decomp.create_onnx_friendly_decomposition_table(translated))
     table[torch.ops.aten.masked_scatter.default] = _rows_scattered
+    table[torch.ops.aten.bucketize.Tensor] = _buckets
+    table[torch.ops.aten.arange.start_step] = _fractions
     return _split_decomp_table_to_cia_and_python_decomp(table)
 
 
@@ -162,6 +166,26 @@ def _rows_scattered(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     padded = torch.cat([rows.new_zeros(1, x.shape[-1]), rows])
     found = padded.index_select(0, torch.where(chosen, place, 0)).reshape(x.shape)
     return torch.where(chosen.reshape(mask.shape), found, x)
+
+
+def _buckets(x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """``bucketize``: the number of boundaries below x or, with ``right``, not above it.
+
+    The exporter's binary search reads beyond the last boundary.
+    """
+    reached = x.unsqueeze(-1) >= boundaries if right else x.unsqueeze(-1) > boundaries
+    return reached.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+def _fractions(start: Any, end: Any, step: Any = 1, **options: Any) -> Tensor:
+    """``arange`` in steps that are no integers: torch's own numbers, which ONNX's Range rounds otherwise."""
+    if not any(isinstance(value, float) and not value.is_integer() for value in (start, end, step)):
+        return NotImplemented  # type: ignore[no-any-return]
+    with unset_fake_temporarily(), disable_proxy_modes_tracing():
+        numbers = torch.arange(start, end, step, dtype=options.get("dtype")).tolist()
+    if not 0 < len(numbers) <= MAX_FRACTIONS:
+        return NotImplemented  # type: ignore[no-any-return]
+    return torch.stack([torch.full((), number, dtype=options.get("dtype")) for number in numbers])
 
 
 def _retraced(module: fx.GraphModule) -> fx.GraphModule:

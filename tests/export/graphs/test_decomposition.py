@@ -115,3 +115,20 @@ def test_rows_are_scattered_and_places_without_a_row_stay(count):
     )
     expected = x.masked_scatter(mask[..., None], rows) if count else x
     np.testing.assert_array_equal(found, expected.numpy())
+
+
+class Buckets(nn.Module):
+    def forward(self, inputs):
+        boundaries = torch.arange(1 / 7, 1.0, 1 / 7)
+        return [torch.bucketize(inputs["x"], boundaries, right=right) for right in (False, True)]
+
+
+@pytest.mark.filterwarnings("ignore")  # about deprecated functions that torch itself calls
+def test_buckets_of_fractions_are_those_of_torch():
+    """Also of the boundaries themselves, whose last bit decides, and beyond the last one."""
+    x = torch.cat([torch.arange(1 / 7, 1.0, 1 / 7), torch.arange(7) * (1.0 / torch.tensor(7)), torch.tensor([-1, 2.0])])
+    program = traced(Buckets(), {"x": x}, {"x": {0: Dim.DYNAMIC}})
+    graph = exporter.export(program, registry=operators(), opset_version=OPSET, verbose=False).model_proto
+    found = session(graph.SerializeToString()).run(None, {"inputs_x": x.numpy()})
+    for actual, expected in zip(found, Buckets()({"x": x}), strict=True):
+        assert actual.tolist() == expected.tolist()
