@@ -45,10 +45,10 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
     arguments = arguments_of(model)
     has_towers, has_pictures = has_two_towers(model), reads_pictures(model)
     takes_both = has_towers or has_pictures
-    main = "input_ids" if takes_both else _main_name(model)
+    main = "input_ids" if takes_both else _main_name(model, pretrained.shapes)
     required = required_of(model.forward)
     required |= required_of(model.get_submodule("vision_model").forward) if has_towers else set()
-    if more := required - {*MAIN, *MASKS, "decoder_input_ids"}:
+    if more := required - {*MAIN, *MASKS, "decoder_input_ids", main}:
         raise ModelRefused(f"{pretrained.kind} also requires {listed(sorted(more))}, which export does not know")
     taken = [main, *(["pixel_values"] if takes_both else [])]
     if others := pretrained.shapes.keys() - {*taken}:
@@ -107,13 +107,19 @@ def _tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
         ) from None
 
 
-def _main_name(model: PreTrainedModel) -> str:
-    """The input that the model names as its main one or, as a name may be inherited, the first that it takes."""
+def _main_name(model: PreTrainedModel, shapes: Mapping[str, Any]) -> str:
+    """The input that the model names as its main one or, as a name may be inherited, the first that it takes.
+
+    One that is not in ``MAIN`` needs a shape among ``shapes``.
+    """
     name, arguments = model.main_input_name, arguments_of(model)
     if name not in arguments:
         name = next((known for known in MAIN if known in arguments), next(iter(signature(model.forward).parameters)))
-    if name not in MAIN:
-        raise ModelRefused(f"{type(model).__name__} takes {name}; export knows {', '.join(MAIN)}")
+    if name not in MAIN and name not in shapes:
+        raise ModelRefused(
+            f"{type(model).__name__} takes {name}; export knows {', '.join(MAIN)}, and others that have floating-point "
+            f"numbers by their shape without the batch, as --input {name}=SHAPE"
+        )
     return name
 
 
@@ -126,6 +132,8 @@ def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
         if token > vocabulary:
             raise ModelRefused(f"its image_token_id {token} is beyond its vocabulary of {vocabulary} tokens")
         return _ids("n", max(vocabulary, 1 + token), "Token ids.")
+    if name not in MAIN:
+        return Input((batch, *(given or ())), f"The input {name} of transformers' {type(model).__name__}.")
     if given and len(given) not in RANKS[name]:
         ranks = " or ".join(map(str, RANKS[name]))
         raise ModelRefused(f"--input: {name} have {ranks} dimensions, without the batch; got {len(given)}")

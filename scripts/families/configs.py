@@ -62,6 +62,7 @@ BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("step3p5 step3p7", {"sliding_window": HEAD_DIM}),
 )
 SETTINGS = {name: settings for names, settings in BY_TYPE for name in names.split()}
+FLAGS = {"patchtst": ("--input", "past_values=32,1")}  # of the export of a type
 NEEDED = ("prediction_length", "use_timm_backbone")  # settings without which there is no config
 MROPE = r"glm.*v|glm_ocr|glm_image|glmga|paddleocr|qwen2.*vl|colqwen"  # types whose sections have a default in the code
 

@@ -10,6 +10,7 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 
 from export.hf.description import block_of
 from export.hf.pretrained import ModelRefused, load
+from scripts.families.configs import FLAGS
 from scripts.families.models import names_of_parts, small_models
 
 DESCRIBED, REFUSED, FAILED, NOT_BUILT = "described", "refused", "ended in a traceback", "not built"
@@ -52,7 +53,7 @@ def _described(lines: Sequence[Line]) -> int:
 
 def _lines(name: str, model: PreTrainedModel, folder: Path) -> Iterator[Line]:
     kind = type(model).__name__
-    yield Line(name, kind, *_outcome(folder, None))
+    yield Line(name, kind, *_outcome(folder, None, FLAGS.get(name, ())))
     for part in names_of_parts(model):
         yield Line(f"{name}/{part}", kind, *_outcome(folder, part))
 

@@ -29,6 +29,10 @@ VJEPA2 = Family(
     {**LAYERS, "crop_size": 16, "patch_size": 8, "frames_per_clip": 4, "mlp_ratio": 1, "pred_hidden_size": 8,
      "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1, "pred_mlp_ratio": 1},
 )  # fmt: skip
+PATCHTST = Family(
+    "PatchTSTModel",
+    {"d_model": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "ffn_dim": 8, "context_length": 16},
+)
 PARAKEET = Family(
     "ParakeetEncoder",
     {**LAYERS, "num_mel_bins": 80, "subsampling_conv_channels": 4, "conv_kernel_size": 3, "convolution_bias": True},
@@ -63,6 +67,7 @@ def test_the_size_of_images_is_the_processor_s_where_the_config_has_none(setting
 def test_a_shape_that_is_given_is_taken(shape_of):
     assert shape_of(RESNET, pixel_values=(3, 8, 6)) == ("pixel_values", (3, 8, 6))
     assert shape_of(WAV2VEC, input_values=(400,)) == ("input_values", (400,))
+    assert shape_of(PATCHTST, past_values=(16, 1)) == ("past_values", (16, 1))
 
 
 def test_a_spectrogram_has_the_size_of_the_config(shape_of):
@@ -117,6 +122,7 @@ REFUSED = {
     "no number of frames": (VJEPA2, {}, r"no num_frames, .* --input pixel_values_videos=16,3,224,224 gives the shape"),
     "no length of sound": (WAV2VEC, {}, r"the shape of input_values follows; --input input_values=16000 gives the"),
     "more inputs": (SIGLIP2, {}, "Siglip2VisionModel also requires pixel_attention_mask, spatial_shapes, which export"),
+    "an input of its own": (PATCHTST, {}, "PatchTSTModel takes past_values; .* as --input past_values=SHAPE"),
     "another input": (RESNET, {"input_ids": (3,)}, "--input: ResNetModel takes pixel_values, not input_ids"),
     "other dimensions": (
         RESNET,
