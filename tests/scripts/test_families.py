@@ -5,29 +5,42 @@ import json
 import pytest
 
 from scripts.families import sweep
-from scripts.families.__main__ import DESCRIBED, FAILED, NOT_BUILT, REFUSED, described, main
+from scripts.families.__main__ import main
+from scripts.families.describe import DESCRIBED, FAILED, NOT_BUILT, REFUSED, save_small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
-def test_a_model_that_is_several_in_one_is_described_by_its_parts():
-    lines = [*described("llava_next")]
-    assert [(name, outcome) for name, _, outcome, _ in lines] == [
+def test_a_model_that_is_several_in_one_is_described_by_its_parts(tmp_path):
+    lines = save_small("llava_next", tmp_path)
+    assert [(line.name, line.outcome) for line in lines] == [
         ("llava_next", REFUSED), ("llava_next/vision_tower", DESCRIBED), ("llava_next/language_model", DESCRIBED),
     ]  # fmt: skip
-    assert lines[0][3] == "DIR has several models in one; --part exports one: vision_tower, language_model"
-    assert lines[1][3].startswith("pixel_values; output, weights, hidden_states")
+    assert lines[0].detail == "DIR has several models in one; --part exports one: vision_tower, language_model"
+    assert lines[1].detail.startswith("pixel_values; output, weights, hidden_states")
 
 
-def test_a_model_that_reads_pictures_is_described_whole():
-    _, _, outcome, names = next(described("llava"))
-    assert (outcome, names.partition(", hidden")[0]) == (DESCRIBED, "input_ids; output, weights, vision_weights")
+def test_a_model_that_reads_pictures_is_described_whole(tmp_path):
+    line = save_small("llava", tmp_path)[0]
+    assert (line.outcome, line.detail.partition(", hidden")[0]) == (
+        DESCRIBED, "input_ids; output, weights, vision_weights"
+    )  # fmt: skip
 
 
-def test_a_model_that_cannot_be_small_is_not_built():
-    ((name, kind, outcome, reason),) = described("resnet")
-    assert (name, kind, outcome) == ("resnet", "", NOT_BUILT)
-    assert reason.endswith("parameters are too many")
+def test_a_model_that_cannot_be_small_is_not_built(tmp_path):
+    (line,) = save_small("efficientnet", tmp_path)
+    assert (line.name, line.kind, line.outcome) == ("efficientnet", "", NOT_BUILT)
+    assert line.detail.endswith("parameters are too many")
+
+
+def test_the_advice_of_a_refusal_is_followed(tmp_path):
+    (line,) = save_small("parakeet_encoder", tmp_path)
+    assert (line.outcome, line.flags) == (DESCRIBED, ("--input", "input_features=1000,80"))
+
+
+def test_a_part_that_has_no_model_without_a_head_is_found_beside_its_config(tmp_path):
+    (line,) = save_small("blip_text_model", tmp_path)
+    assert (line.kind, line.outcome) == ("BlipTextModel", DESCRIBED)
 
 
 def test_outcomes_are_counted(monkeypatch, capsys):
@@ -41,7 +54,7 @@ def test_outcomes_are_counted(monkeypatch, capsys):
 
 def test_a_traceback_is_a_failure(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["families", "bert"])
-    monkeypatch.setattr("scripts.families.__main__.block_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("scripts.families.describe.block_of", lambda *_: 1 / 0)
     assert main() == 1
     assert f"bert | BertModel | {FAILED} | ZeroDivisionError: division by zero" in capsys.readouterr().out
 
@@ -62,10 +75,10 @@ def test_the_page_of_a_sweep_that_was_interrupted(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr("sys.argv", ["sweep", "bert", "--out", str(out), "--page", str(page)])
     assert sweep.main() == 0
     assert not page.exists()
-    status, rows = swept(monkeypatch, tmp_path, ["bert", "resnet", "vit_mae", "llava_next"])
+    status, rows = swept(monkeypatch, tmp_path, ["bert", "efficientnet", "vit_mae", "llava_next"])
     outcomes = {name: row["outcome"] for name, row in rows.items() if name != "gone"}
     assert (status, outcomes) == (0, {
-        "bert": sweep.EXPORTED, "resnet": NOT_BUILT, "vit_mae": REFUSED, "llava_next": REFUSED,
+        "bert": sweep.EXPORTED, "efficientnet": NOT_BUILT, "vit_mae": REFUSED, "llava_next": REFUSED,
         "llava_next/vision_tower": sweep.EXPORTED, "llava_next/language_model": sweep.EXPORTED,
     })  # fmt: skip
     assert capfd.readouterr().out.count("bert: exported") == 1
@@ -78,3 +91,9 @@ def test_the_page_of_a_sweep_that_was_interrupted(monkeypatch, tmp_path, capfd):
 def test_an_export_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     status, rows = swept(monkeypatch, tmp_path, ["bert"], "--timeout", "0.2")
     assert (status, rows["bert"]["outcome"]) == (1, sweep.LATE)
+
+
+def test_a_type_that_ends_in_a_traceback_does_not_end_a_sweep(monkeypatch, tmp_path):
+    monkeypatch.setattr("scripts.families.describe.block_of", lambda *_: 1 / 0)
+    status, rows = swept(monkeypatch, tmp_path, ["bert"])
+    assert (status, rows["bert"]["outcome"]) == (1, FAILED)
