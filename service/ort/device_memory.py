@@ -26,7 +26,7 @@ Rows = int | slice
 class DeviceArray:
     """Numbers [rows, slots, ...] in ``memory``: ``width`` bytes for each row, which begin ``pitch`` bytes apart."""
 
-    memory: Any  # ONNX Runtime's value, and what it needs: freed with the last view
+    memory: Any  # ONNX Runtime's value, which is freed with the last view
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -74,7 +74,7 @@ def empty(shape: Sequence[int], dtype: np.dtype) -> DeviceArray:
     """
     with run_errors():
         memory = ort.OrtValue.ortvalue_from_shape_and_type([*shape], dtype.type, DEVICE)
-    return DeviceArray(memory, memory.data_ptr(), tuple(shape), dtype, prod(shape[1:]) * dtype.itemsize)
+    return _whole(memory, shape, dtype)
 
 
 def copied(array: np.ndarray) -> DeviceArray:
@@ -85,8 +85,12 @@ def copied(array: np.ndarray) -> DeviceArray:
     """
     with run_errors():
         memory = ort.OrtValue.ortvalue_from_numpy(array, DEVICE)
-    pitch = prod(array.shape[1:]) * array.dtype.itemsize
-    return DeviceArray((memory, array), memory.data_ptr(), array.shape, array.dtype, pitch)
+    return _whole(memory, array.shape, array.dtype)
+
+
+def _whole(memory: Any, shape: Sequence[int], dtype: np.dtype) -> DeviceArray:
+    """All numbers of ``memory``."""
+    return DeviceArray(memory, memory.data_ptr(), tuple(shape), dtype, prod(shape[1:]) * dtype.itemsize)
 
 
 @contextmanager
