@@ -1,7 +1,7 @@
 """Configs as small as those of a test, of any model type of transformers."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -28,6 +28,8 @@ WIDTHS: Limits = (
     (r"(intermediate_size|ffn_dim|d_ff|d_inner|ffn_size|n_inner|mlp_dim|dim_feedforward)", 96),
     (r"(max_position_embeddings|n_positions|max_target_positions)", 64),
 )
+# Limits to build with, the smallest model first; with default widths, settings that are to fit to each other do.
+ALL_LIMITS: Sequence[Limits] = ((*DEPTHS, *WIDTHS), DEPTHS)
 RESNET = {
     "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16],
                         "depths": [1, 1, 1, 1], "out_features": ["stage4"]},
@@ -67,24 +69,13 @@ NEEDED = ("prediction_length", "use_timm_backbone")  # settings without which th
 MROPE = r"glm.*v|glm_ocr|glm_image|glmga|paddleocr|qwen2.*vl|colqwen"  # types whose sections have a default in the code
 
 
-def small_configs(config_class: type[PretrainedConfig]) -> Iterator[PretrainedConfig]:
-    """Configs of the class with small settings, and with small configs of the models in it; the smallest first.
-
-    The last one has the default widths: settings of a model that are to fit to each other fit there.
+def small_config(config_class: type[PretrainedConfig], limits: Limits) -> PretrainedConfig:
+    """A config of the class with settings within ``limits``, and with such configs of the models in it.
 
     Raises:
         Exception: of many types; settings contradict each other.
     """
-    errors = []
-    for limits in ((*DEPTHS, *WIDTHS), DEPTHS):
-        try:
-            config = config_class(**_settings(config_class, limits))
-        except Exception as error:
-            errors.append(error)
-        else:
-            yield config
-    if len(errors) == 2:
-        raise errors[0]
+    return config_class(**_settings(config_class, limits))
 
 
 def _settings(config_class: type[PretrainedConfig], limits: Limits) -> dict[str, Any]:
@@ -110,18 +101,16 @@ def _settings(config_class: type[PretrainedConfig], limits: Limits) -> dict[str,
 def _rotary(default: PretrainedConfig, changed: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of rotary positions that fit to heads of ``HEAD_DIM``."""
     settings: dict[str, Any] = {}
-    heads = changed.get("num_attention_heads")
-    if heads and getattr(default, "num_key_value_heads", None) == default.num_attention_heads:
+    heads, is_partial = changed.get("num_attention_heads"), "qk_rope_head_dim" in changed  # a part has positions
+    if is_partial or (heads and getattr(default, "num_key_value_heads", None) == default.num_attention_heads):
         settings["num_key_value_heads"] = heads
-    if "qk_rope_head_dim" in changed:  # heads of which a part has positions; all have keys and values of their own
-        settings["num_key_value_heads"] = heads
-        if "head_dim" in changed:
-            settings["head_dim"] = default.head_dim * HEAD_DIM // default.qk_rope_head_dim
+    if is_partial and "head_dim" in changed:
+        settings["head_dim"] = default.head_dim * HEAD_DIM // default.qk_rope_head_dim
     rope = getattr(default, "rope_parameters", None)
-    sections = rope.get("mrope_section") if isinstance(rope, dict) else None
-    if isinstance(rope, dict) and re.match(MROPE, default.model_type):
-        sections = sections or [8, 12, 12]
-    if isinstance(rope, dict) and sections:
+    if not isinstance(rope, dict):
+        return settings
+    sections = rope.get("mrope_section") or ([8, 12, 12] if re.match(MROPE, default.model_type) else None)
+    if sections:
         size = int(HEAD_DIM * rope.get("partial_rotary_factor", 1)) // 2
         first = [section * size // sum(sections) for section in sections[:-1]]
         settings["rope_parameters"] = {**rope, "mrope_section": [*first, size - sum(first)]}

@@ -1,7 +1,6 @@
 """Small random models of the model types of transformers."""
 
 import inspect
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from transformers import MODEL_MAPPING, PretrainedConfig, PreTrainedModel
 
 from export.hf.parts import parts_of
-from scripts.families.configs import small_configs
+from scripts.families.configs import ALL_LIMITS, small_config
 
 MAX_PARAMETERS = 30_000_000
 STD = 0.3  # of weights; with smaller ones attention is almost uniform
@@ -24,9 +23,9 @@ def small_models(config_class: type[PretrainedConfig]) -> Iterator[PreTrainedMod
     """
     model_class = _class_of(config_class)
     count, reason = 0, None
-    for config in small_configs(config_class):
+    for limits in ALL_LIMITS:
         try:
-            model = _small_model(model_class, config)
+            model = _small_model(model_class, small_config(config_class, limits))
         except Exception as error:  # transformers raises errors of many types
             reason = reason or error
         else:
@@ -58,17 +57,12 @@ def _class_of(config_class: type[PretrainedConfig]) -> Any:
     if config_class in MODEL_MAPPING:
         found = MODEL_MAPPING[config_class]
         return found[0] if isinstance(found, tuple) else found
-    package = import_module(config_class.__module__.rpartition(".")[0])
-    for name in dir(package):  # the modules of its models are imported when one of them is read
-        if name.endswith(("Model", "Generation", "Retrieval")):
-            getattr(package, name, None)
-    modules = [module for name, module in [*sys.modules.items()] if name.startswith(f"{package.__name__}.modeling_")]
+    module = import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
     classes = {
         value
-        for module in modules
         for _, value in inspect.getmembers(module, inspect.isclass)
         if issubclass(value, PreTrainedModel)
-        and value.__module__ == module.__name__
+        and value.__module__.rpartition(".")[0] == module.__package__
         and value.config_class is config_class
         and not value.__name__.endswith("PreTrainedModel")
     }

@@ -126,14 +126,11 @@ def _swept(waiting: deque[str], options: Namespace) -> Iterator[dict[str, Any]]:
                 task.process.kill()
                 task.process.join()
                 yield _row(task, is_late, round(seconds, 1))
-                listed = task.path / DESCRIPTIONS
-                if not task.part and listed.exists():
-                    for name, *rest, flags in json.loads(listed.read_text())[1:]:
-                        part = Task(task.type, task.folder, name.partition("/")[2], tuple(flags))
-                        if rest[1] == DESCRIBED:
-                            parts.append(part)
-                        else:
-                            yield _row_of(task.type, Line(name, *rest))
+                for line in _described(task)[1:] if not task.part else ():
+                    if line.outcome == DESCRIBED:
+                        parts.append(Task(task.type, task.folder, line.name.partition("/")[2], tuple(line.flags)))
+                    else:
+                        yield _row_of(task.type, line)
     finally:
         for task in running.values():
             task.process.kill()
@@ -159,12 +156,17 @@ def _run(task: Task) -> None:
     sys.exit(export(["hf", str(task.path / "saved"), *flags]))
 
 
+def _described(task: Task) -> list[Line]:
+    """The lines of a type and its parts; none if its process has ended before."""
+    file = task.path / DESCRIPTIONS
+    return [Line(*line) for line in json.loads(file.read_text())] if file.exists() else []
+
+
 def _row(task: Task, is_late: bool, seconds: float) -> dict[str, Any]:
-    described = task.path / DESCRIPTIONS
-    lines = {line[0]: Line(*line) for line in json.loads(described.read_text())} if described.exists() else {}
-    line = lines.get(task.name, Line(task.name, "", FAILED, ""))
-    if task.name in lines and line.outcome != DESCRIBED:
+    line = next((line for line in _described(task) if line.name == task.name), None)
+    if line and line.outcome != DESCRIBED:
         return _row_of(task.type, line, seconds=seconds)
+    line = line or Line(task.name, "", FAILED, "")
     text = task.log.read_text(errors="replace") if task.log.exists() else ""
     logged = [one for one in text.replace(str(task.path / "saved"), "DIR").splitlines() if one.strip()]
     outcome, detail, error = LATE if is_late else FAILED, logged[-1] if logged else "", None
