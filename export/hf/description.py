@@ -235,13 +235,17 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
 def _with_padding(
     original: Original, inputs: Mapping[str, Input], drawn: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """``drawn`` with the token of padding at the end of the first row, where the model has one."""
+    """``drawn`` with the token of padding at the end of the first row, where the model has one.
+
+    The tokens of pictures are kept.
+    """
     token = getattr(config_of(original.wrapper.model, "input_ids"), "pad_token_id", None)
+    pictures = [spec.placeholder.token for spec in inputs.values() if spec.placeholder]
     given = dict(drawn)
     for name in ("input_ids", "decoder_input_ids"):
         if name in drawn and isinstance(token, int) and 0 <= token <= int(inputs[name].maximum or 0):
             given[name] = drawn[name].copy()
-            given[name][0, -1] = token
+            given[name][0, np.flatnonzero(~np.isin(drawn[name][0], pictures))[-1]] = token
     return given
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from export.hf.packed.tower import packed_tower, unit_of
 from export.hf.parts import config_of, has_two_towers, parts_of, reads_pictures, required_of, tokens_of_picture
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of
 from export.hf.wrapper import MAIN, MASKS, arguments_of, has_two_stacks
@@ -100,10 +101,8 @@ def _tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
     try:
         return tokens_of_picture(model, shape)
     except Exception as error:  # of many types: other axes, a size that is not the tower's
-        parts = ", ".join(parts_of(model))
         raise ModelRefused(
-            f"{type(model).__name__} takes no pixel_values of shape {shape}: {reason_of(error)}; --part exports one of "
-            f"its models: {parts}"
+            f"{type(model).__name__} takes no pixel_values of shape {shape}: {reason_of(error)}{_parts(model)}"
         ) from None
 
 
@@ -158,12 +157,12 @@ def _image_shape(pretrained: Pretrained) -> tuple[int, ...]:
     model = pretrained.model
     shape = (_channels(model), *_image_size(pretrained))
     frames = getattr(config_of(model, "pixel_values"), "num_frames", None)
-    return (frames, *shape) if frames and not _takes(model, "pixel_values", shape) else shape
+    return (frames, *shape) if frames and _fault(model, "pixel_values", shape) else shape
 
 
 def _channels(model: PreTrainedModel) -> int:
     """The channels of a picture: of the config, or of the first convolution."""
-    first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
+    first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
     channels = getattr(config_of(model, "pixel_values"), "num_channels", None)
     return int(channels or first or _setting(model, "num_channels", "pixel_values"))
 
@@ -173,6 +172,9 @@ def _image_size(pretrained: Pretrained) -> Sequence[int]:
     config = config_of(pretrained.model, "pixel_values")
     configs = config, getattr(config, "backbone_config", None)
     size = next((size for one in configs if (size := getattr(one, "image_size", None)) is not None), None)
+    tower = packed_tower(pretrained.model)
+    if tower and not (isinstance(size, int) and size % unit_of(tower) == 0):
+        raise _unknown(pretrained.model, f"image_size that is a multiple of {unit_of(tower)}", "pixel_values")
     if size is None:
         settings = _processor(pretrained.folder, "image_processor")
         size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")
@@ -230,14 +232,30 @@ def _setting(model: PreTrainedModel, setting: str, name: str) -> Any:
     """A setting of the config from which the shape of the input ``name`` follows."""
     value = getattr(config_of(model, name), setting, None)
     if value is None:
-        shape = next((shape for shape in EXAMPLES.get(name, ()) if _takes(model, name, shape)), None)
-        advice = f"; --input {name}={','.join(map(str, shape))} gives the shape" if shape else ""
-        raise ModelRefused(f"config.json has no {setting}, from which the shape of {name} follows{advice}")
+        raise _unknown(model, setting, name)
     return value
 
 
-def _takes(model: PreTrainedModel, name: str, shape: Sequence[int]) -> bool:
-    """Whether the model, or its tower for pictures, can be called with an input of ``shape``, without the batch."""
+def _unknown(model: PreTrainedModel, setting: str, name: str) -> ModelRefused:
+    """The refusal of a model whose config has no ``setting``, with a shape of the input ``name`` that it takes."""
+    shapes = EXAMPLES.get(name, ())
+    shape = next((shape for shape in shapes if _fault(model, name, shape) is None), None)
+    text = f"config.json has no {setting}, from which the shape of {name} follows"
+    if shape:
+        text += f"; --input {name}={','.join(map(str, shape))} gives the shape"
+    elif shapes:
+        parts = _parts(model) if reads_pictures(model) else ""
+        text += f", and {','.join(map(str, shapes[0]))} is refused: {_fault(model, name, shapes[0])}{parts}"
+    return ModelRefused(text)
+
+
+def _parts(model: PreTrainedModel) -> str:
+    """The advice to export one of the models that it is made of, for the end of a refusal."""
+    return f"; --part exports one of its models: {', '.join(parts_of(model))}"
+
+
+def _fault(model: PreTrainedModel, name: str, shape: Sequence[int]) -> str | None:
+    """Why the model, or its tower for pictures, cannot be called with an input of ``shape``, without the batch."""
     if has_two_towers(model):
         model = model.get_submodule("vision_model")  # type: ignore[assignment]
     given = {name: torch.zeros(1, *shape)}
@@ -249,6 +267,6 @@ def _takes(model: PreTrainedModel, name: str, shape: Sequence[int]) -> bool:
                 tokens_of_picture(model, [*shape])
             else:
                 model(**given)
-    except Exception:  # of many types: other axes, a size that is not the model's
-        return False
-    return True
+    except Exception as error:  # of many types: other axes, a size that is not the model's
+        return reason_of(error)
+    return None

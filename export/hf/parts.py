@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 
+from export.hf.packed.positions import check_positions, positions_of
+from export.hf.packed.tower import check_vectors, packed_tower
+
 # Methods and parts of a model with two towers.
 MEMBERS = ("get_text_features", "get_image_features", "text_model", "vision_model")
 TYPES = ("token_type_ids", "mm_token_type_ids")
@@ -40,7 +43,7 @@ def reads_pictures(model: PreTrainedModel) -> bool:
         and hasattr(config, "vision_config")
         and isinstance(getattr(config, "image_token_id", None), int)
         and required_of(getattr(model, "get_image_features", model.forward)) == {"pixel_values"}
-        and (config.model_type in TOKEN_TYPES or arguments.keys().isdisjoint(TYPES))
+        and (config.model_type in TOKEN_TYPES or packed_tower(model) is not None or arguments.keys().isdisjoint(TYPES))
     )
 
 
@@ -83,6 +86,10 @@ def called(model: PreTrainedModel, inputs: Mapping[str, Any], options: Mapping[s
     if types := TOKEN_TYPES.get(model.config.model_type):
         others["token_type_ids"] = types(inputs["input_ids"], model.config.image_token_id)
     pictures = inputs["pixel_values"]
+    if tower := packed_tower(model):
+        mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
+        shape = tuple(pictures.shape[1:])
+        others["position_ids"] = positions_of(tower, shape, model.config.image_token_id, inputs["input_ids"], mask)
     recorded = {name: options[name] for name in RECORDED if name in options}
     if is_empty(pictures):
         one = torch.zeros(1, *pictures.shape[1:], dtype=model.dtype)
@@ -100,6 +107,10 @@ def is_empty(pictures: Tensor) -> bool:
 
 def tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
     """The number of tokens that stand for a picture of ``shape``."""
+    if tower := packed_tower(model):
+        with torch.inference_mode():
+            check_vectors(model, tower, tuple(shape))
+            check_positions(model, tower, tuple(shape))
     with torch.inference_mode():
         features = _features(model, torch.zeros(1, *shape), {"return_dict": True}).pooler_output
     vectors = [features] if torch.is_tensor(features) else features  # of all pictures, or of each
@@ -108,6 +119,12 @@ def tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
 
 def _features(model: Any, pixel_values: Tensor, options: Mapping[str, bool]) -> Any:
     """The result of the tower, of which ``pooler_output`` takes the places of tokens."""
+    if tower := packed_tower(model):
+        seen = tower(pixel_values, **options)
+        seen.pooler_output = (seen.pooler_output.flatten(0, 1),)
+        if "deepstack_features" in seen:  # of Qwen3-VL, for its first layers
+            seen.deepstack_features = [(layer.flatten(0, 1),) for layer in seen.deepstack_features]
+        return seen
     with _AllAtOnce():
         return model.get_image_features(pixel_values, **options)
 

@@ -21,6 +21,8 @@ import torch
 import transformers
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
+from export.hf.packed.deepstack import add_by_masks
+from export.hf.packed.tower import packed_tower, take_pictures
 from export.hf.parts import has_two_towers, names_in, parts_of, reads_pictures, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
@@ -126,6 +128,9 @@ def load(
     if getattr(model, "_can_set_experts_implementation", lambda: False)():
         model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which cannot be traced
     model.requires_grad_(False).eval()
+    if tower := packed_tower(model):
+        take_pictures(tower)
+        add_by_masks(model)
     for name, parameter in model.named_parameters():
         if fault := not_finite(parameter):
             raise ModelRefused(f"{folder}: {name} contains {fault}")

@@ -19,6 +19,7 @@ class Kind(NamedTuple):
     is_square: bool = True  # a size of one number is both sides', else that of the shortest
     crops: bool = False
     without: str = ""  # a step that the file must not ask for
+    is_any: bool = False  # its size is a number of pixels: a picture is resized to the model's size
 
 
 BILINEAR, BICUBIC = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
@@ -30,9 +31,11 @@ KINDS = {  # those of transformers that have these steps and no others
     "CLIP": Kind(BICUBIC, is_square=False, crops=True),
     "DeiT": Kind(BICUBIC, crops=True),
     "Gemma3": Kind(BILINEAR, without="do_pan_and_scan"),
+    "Glm4v": Kind(BICUBIC, is_any=True),
     "Llava": Kind(BICUBIC, is_square=False, crops=True, without="do_pad"),
     "OwlViT": Kind(BICUBIC),
     "Pvt": Kind(BICUBIC),
+    "Qwen2VL": Kind(BICUBIC, is_any=True),
     "Segformer": Kind(BILINEAR),
     "Siglip": Kind(BICUBIC),
     "ViT": Kind(BILINEAR),
@@ -92,6 +95,7 @@ def image_processor(
         raise ValueError(f"its image processor has {kind.without}, which is not supported")
     resample = content.get("resample")
     resize = _sides(content.get("size"), kind.is_square) if content.get("do_resize") is not False else None
+    resize = (height, width) if kind.is_any else resize
     crops = content.get("do_center_crop")
     crop_sides = _sides(content.get("crop_size"), True) if (kind.crops if crops is None else crops) else None
     sides = crop_sides or resize

@@ -14,6 +14,21 @@ GEMMA = {**GROUPED, "head_dim": 8}
 SIGLIP = {**IMAGE, "model_type": "siglip_vision_model", "vision_use_head": False}
 CONFIG = {"image_token_id": TOKEN, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 
+# The patches of all pictures are one sequence; three of four dimensions of a head's positions are rows and columns.
+PATCHES = {
+    "depth": 2, "hidden_size": 32, "num_heads": 4, "intermediate_size": 48, "image_size": 16, "patch_size": 2
+}  # fmt: skip
+PIXELS = {"patch_size": 2, "size": {"shortest_edge": 256, "longest_edge": 256}}
+PACKED = {
+    **CONFIG,
+    "text_config": {
+        **GROUPED, "head_dim": 8, "rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]}
+    },
+    "video_token_id": 58,
+    "vision_start_token_id": 56,
+    "vision_end_token_id": 57,
+}  # fmt: skip
+
 READERS = {
     "llava": Towers(
         Family(
@@ -52,6 +67,33 @@ READERS = {
         ),
         "Siglip",
         {"size": SIZE},
+    ),
+    "qwen 2.5 vl": Towers(
+        Family(
+            "Qwen2_5_VLForConditionalGeneration",
+            {
+                **PACKED,
+                "vision_config": {**PATCHES, "fullatt_block_indexes": [1], "out_hidden_size": 32, "window_size": 8},
+            },
+        ),
+        "Qwen2VL",
+        PIXELS,
+    ),
+    "qwen 3 vl": Towers(
+        Family(
+            "Qwen3VLForConditionalGeneration",
+            {
+                **PACKED,
+                "vision_config": {
+                    **PATCHES,
+                    "deepstack_visual_indexes": [0],
+                    "out_hidden_size": 32,
+                    "num_position_embeddings": 16,
+                },
+            },
+        ),
+        "Qwen2VL",
+        PIXELS,
     ),
     "internvl": Towers(
         Family(

@@ -17,6 +17,7 @@ from export.hf.generation.modules import Encoder, Step, names
 from export.hf.generation.past import IN_PLACE, tensors_of
 from export.hf.generation.quantized import BITS, BLOCK, quantized
 from export.hf.generation.verification import Steps, failure, largest_errors, pads_left
+from export.hf.packed.tower import packed_tower
 from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
@@ -63,6 +64,8 @@ def generation_graphs(
         ModelRefused: it does not generate, torch cannot trace a step, or its steps differ from its whole run.
     """
     model = original.wrapper.model
+    if block.inputs.keys() >= {"input_ids", "pixel_values"} and packed_tower(model):
+        raise ModelRefused("it does not generate: the positions of new tokens depend on the pictures before them")
     if not model.can_generate() or "logits" not in _names_of_result(model, block):
         raise ModelRefused(f"{type(model).__name__} does not generate")
     logits, ids = block.outputs["output"], block.inputs.get("decoder_input_ids") or block.inputs.get("input_ids")

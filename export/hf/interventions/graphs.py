@@ -106,7 +106,8 @@ class _Traced:
             site.name in SITES and len(site.values) == count
             for site in sites  # not every layer of Lfm2 attends
         )
-        return _Parts(self.cuts, self.cuts.head(), (self.cuts.layers(sites) if has_layers else None) or {})
+        head = self.cuts.head()
+        return _Parts(self.cuts, head, (self.cuts.layers(sites) if has_layers else None) or {}) if head else None
 
 
 @dataclass(frozen=True)

@@ -32,28 +32,33 @@ class Cuts:
     values: tuple[str, ...]
     shape: tuple[Dim, ...]
 
-    def head(self) -> onnx.ModelProto:
-        """The answers from the values behind the last layer."""
+    def head(self) -> onnx.ModelProto | None:
+        """The answers from the values behind the last layer; None if they do not depend on these."""
         answers = [output.name for output in self.model.graph.output if output.name in ANSWERS]
         return self._part(self.model, self.values[-1], {name: name for name in answers})
 
     def layers(self, sites: Sequence[Site]) -> dict[str, onnx.ModelProto] | None:
         """The graphs of the layers by file name, each with inputs that change its own ``sites``.
 
-        None if a layer takes anything of earlier ones but its hidden states.
+        None if a layer takes anything of earlier ones but its hidden states, or does not take these.
         """
         graphs = {}
         for layer, (start, end) in enumerate(pairwise(self.values)):
             own = [replace(site, values=(site.values[layer],)) for site in sites]
             part = self._part(with_interventions(self.model, own), start, {end: END})
+            if part is None:
+                return None
             made = {name for node in part.graph.node for name in node.output}
             if made & {*self.values[: layer + 1]}:
                 return None
             graphs[layer_name(layer)] = part
         return graphs
 
-    def _part(self, model: onnx.ModelProto, start: str, outputs: Mapping[str, str]) -> onnx.ModelProto:
-        """The nodes between the value ``start`` and ``outputs``, whose values are renamed to these."""
+    def _part(self, model: onnx.ModelProto, start: str, outputs: Mapping[str, str]) -> onnx.ModelProto | None:
+        """The nodes between the value ``start`` and ``outputs``, whose values are renamed to these.
+
+        None if ``start`` is not used: hidden states may be returned in another order than that of the layers.
+        """
         part = onnx.ModelProto()
         part.CopyFrom(model)
         graph = part.graph
@@ -70,7 +75,7 @@ class Cuts:
         inputs = [value for value in part.graph.input if value.name in used]
         del part.graph.input[:]
         part.graph.input.extend(inputs)
-        return part
+        return part if START in used else None
 
     def _value(self, name: str) -> onnx.ValueInfoProto:
         return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, self.shape)

@@ -20,7 +20,7 @@ from export.hf.interventions.part_sessions import PartSessions
 from export.hf.interventions.sites import Site
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
-from export.hf.verification.verifier import budget_of
+from export.hf.verification.verifier import ANSWERS, budget_of
 from export.verification.budget import largest_error
 from export.verification.sessions import Arrays, run_outputs
 from models.block import Block, Sizes
@@ -83,6 +83,10 @@ def _failures(
     change = {kind: drawn(kind, activation, rng) for kind in kinds_of(site.name)}
     own = {input_name(site.name, kind): of_layer(array, kind, layer, site) for kind, array in change.items()}
     outputs = run_outputs(run, [output.name for output in run.get_outputs()], {**inputs, **own})
+    answered = [name for name in ANSWERS if name in outputs]
+    before = run_outputs(plain, answered, inputs)
+    if all(np.array_equal(outputs[name], before[name]) for name in answered):
+        return Failures({site.name: "its change does not change the answer"})
     answers = []
     for dtype in (np.float32, np.float64):
         with changed(activation, change) as count:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 SLACK = 4  # of two float32 runs of the same numbers, one may be so many times as far from float64 as the other
 EPS = np.finfo(np.float32).eps
 COUNT = 16  # tokens of a picture
+SIDES = (16, 16)
 SENT = [files()[mode] for mode in ("JPEG", "320x240")]
 PICTURES = [text_of(content) for content in SENT]
 TEXT, BOTH, WORDS = "who sat on <image> when", "the cat <image> sat <image> on the mat", "the cat sat on the mat"
@@ -50,9 +51,19 @@ class Served:
         if model_type == "paligemma":
             given["token_type_ids"] = torch.zeros_like(given["input_ids"])
         if contents:
-            opened = [self.processor.convert_to_rgb(Image.open(io.BytesIO(content))) for content in contents]
-            given["pixel_values"] = self.processor(opened, return_tensors="pt")["pixel_values"].to(dtype)
+            opened = [Image.open(io.BytesIO(content)).convert("RGB") for content in contents]
+            if self.is_packed:  # of any size, but Heed has one
+                opened = [picture.resize(SIDES, Image.Resampling.BICUBIC) for picture in opened]
+                given["mm_token_type_ids"] = (given["input_ids"] == TOKEN).int()
+            seen = self.processor(opened, return_tensors="pt")
+            given |= {name: seen[name] for name in ("image_grid_thw",) if name in seen}
+            given["pixel_values"] = seen["pixel_values"].to(dtype)
         return given
+
+    @property
+    def is_packed(self):
+        """Whether the patches of all pictures are one sequence, of which transformers returns no weights."""
+        return self.model.config.model_type.startswith("qwen")
 
     def expected(self, texts, contents, dtype):
         """Every output by Heed's names, computed in ``dtype``."""
@@ -60,7 +71,8 @@ class Served:
         given, recorded = self.given(texts, contents, dtype), {"output_attentions": True, "output_hidden_states": True}
         with torch.no_grad(), in_float64() if dtype == torch.float64 else nullcontext():
             result = self.model(**given, **recorded)
-            tower = self.model.get_image_features(given["pixel_values"], **recorded) if contents else None
+            has_tower = contents and not self.is_packed
+            tower = self.model.get_image_features(given["pixel_values"], **recorded) if has_tower else None
         outputs = {"output": result.logits}
         for prefix, of in (("", result), *([("vision_", tower)] if tower else [])):
             outputs[f"{prefix}weights"] = torch.stack(of.attentions)
