@@ -126,7 +126,8 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
     program.graph_module.recompile()
     if all(_is_functional(node.target) for part in _graphs(program.graph_module) for node in part.nodes):
         retraced = _retraced(program.graph_module)
-        if all(node.op != "get_attr" for node in retraced.graph.nodes):  # a tensor that a decomposition made
+        # A decomposition may make a tensor, or change one in place (roll).
+        if all(node.op != "get_attr" and _is_functional(node.target) for node in retraced.graph.nodes):
             return _with_graph(program, retraced)
     return _fx_passes.decompose_with_registry(program, operators())
 

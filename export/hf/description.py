@@ -18,7 +18,17 @@ from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of, without_head
 from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
-from export.hf.wrapper import HEAD_MASKS, HIDDEN, OTHER_ANSWERS, TWO_TOWERS, VECTORS, WITH_PICTURES, Stacks, Wrapper
+from export.hf.wrapper import (
+    HEAD_MASKS,
+    HIDDEN,
+    OF_STAGE,
+    OTHER_ANSWERS,
+    TWO_TOWERS,
+    VECTORS,
+    WITH_PICTURES,
+    Stacks,
+    Wrapper,
+)
 from export.weights.checkpoint import listed
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
@@ -45,6 +55,8 @@ DESCRIPTIONS = {
     "pred_boxes": "A box for each query: its centre, width and height, as shares of the picture's.",
 }
 ROWS_OF = {"input_ids": "batch", "pixel_values": "images"}  # of two towers: an input, and its first dimension
+OF_EARLIER = "The weights of an earlier stage's layers, as transformers returns them; windows are an axis before heads."
+OF_LAST = "The weights of the last stage's layers, as transformers returns them."
 OF_TOWERS = {
     "weights": "Every layer's attention weights of the texts, as transformers' eager attention returns them.",
     "vision_weights": "The same of the images.",
@@ -89,7 +101,11 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     config, heads = pretrained.config, int(shapes["weights"][2])
     field = "" if wrapper.stacks.answers else wrapper.answer_field(drawn)
     answer = OTHER_ANSWERS.get(field) or _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
-    descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES
+    stages = {name: OF_EARLIER for name in shapes if OF_STAGE in name}
+    of_last = {"weights": OF_LAST} if stages else {}
+    descriptions = (
+        {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES | stages | of_last
+    )
     if wrapper.stacks == TWO_TOWERS:
         descriptions |= OF_TOWERS
         answer = "the similarity of texts and images"
@@ -110,7 +126,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         config=json.loads(config.to_json_string(use_diff=True)) | _stated(config),
         limits=limits,
         left_out={"images": 0} if wrapper.stacks == WITH_PICTURES else {},
-        rare=tuple(name for name in _rare(wrapper.stacks) if name in {**inputs, **shapes}),
+        rare=tuple(name for name in [*_rare(wrapper.stacks), *stages] if name in {**inputs, **shapes}),
     )
     return block, original
 
@@ -130,10 +146,15 @@ def _needing(name: str, shapes: Mapping[str, Sequence[Dim]]) -> tuple[str, ...]:
 
 def _layers(shapes: Mapping[str, Sequence[Dim]]) -> str:
     """The numbers of layers and heads: those of the decoder beside an encoder, or those of both towers."""
-    words = "{0} layers of {2} heads".format(*shapes["weights"])
+    earlier = [shape for name, shape in shapes.items() if OF_STAGE in name]
+    words = ", ".join(f"{_layers_of(shape[0])} of {shape[-3]} heads" for shape in [*earlier, shapes["weights"]])
     if "vision_weights" in shapes:
         words += " for texts, {0} of {2} for images".format(*shapes["vision_weights"])
     return words
+
+
+def _layers_of(count: Dim) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
 
 
 def _stated(config: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import combinations, groupby
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,6 +64,7 @@ VECTORS = {  # of the weights' heads
     "vision_weights": ("vision_query", "vision_key"),
 }
 DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}  # DETR's decoder has learned queries
+OF_STAGE = "_stage"  # behind the name of the weights of all stages but the last, and before the number
 OF_PICTURES = "vision_"  # begin of the names of outputs with an axis of pictures, the second
 BESIDE = ("pred_boxes",)  # fields of a call's result that are outputs beside logits
 OTHER_ANSWERS = {  # fields of a call's result that are an answer
@@ -132,7 +134,8 @@ class Wrapper(nn.Module):
         if self.pooling:
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:
-            outputs |= {name: _stacked(theirs, _at(result, theirs)) for name, theirs in self.stacks.weights.items()}
+            for name, theirs in self.stacks.weights.items():
+                outputs |= stages_of(name, theirs, _at(result, theirs), outputs["output"].shape[0])
             hidden = {name: _at(result, theirs) or () for name, theirs in self.stacks.hidden_states.items()}
             outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if _have_one_shape(layers)}
             outputs |= self._vectors(recorded)
@@ -189,15 +192,26 @@ def _have_one_shape(layers: Sequence[Any]) -> bool:
     return bool(layers) and all(isinstance(layer, Tensor) and layer.shape == layers[0].shape for layer in layers)
 
 
-def _stacked(name: str, layers: Any) -> Tensor:
+def stages_of(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tensor]:
+    """The weights of all layers as one tensor or, where stages of a model have others, one for each stage.
+
+    ``name`` is that of the last stage. Weights within windows are [layers, batch, windows, heads, queries, keys].
+    """
     if not layers:
-        raise ModelRefused(f"eager attention returns no {name}, so there are no weights to serve")
+        raise ModelRefused(f"eager attention returns no {theirs}, so there are no weights to serve")
     if any(not isinstance(layer, Tensor) or layer.ndim != 4 for layer in layers):
         shapes = listed(
             str(list(layer.shape)) if isinstance(layer, Tensor) else type(layer).__name__ for layer in layers
         )
-        raise ModelRefused(f"{name} are not [batch, heads, queries, keys] in every layer: {shapes}")
-    if any(layer.shape != layers[0].shape for layer in layers):
+        raise ModelRefused(f"{theirs} are not [batch, heads, queries, keys] in every layer: {shapes}")
+    *stages, last = [torch.stack([*stage]) for _, stage in groupby(layers, key=lambda layer: layer.shape[1:])]
+    returns = any(one.shape[2:] == other.shape[2:] for one, other in combinations([*stages, last], 2))
+    if stages and (last.shape[1] != batch or returns):
         shapes = listed(str(list(layer.shape)) for layer in layers)
-        raise ModelRefused(f"the layers' {name} have different shapes, so they are not one tensor: {shapes}")
-    return torch.stack(list(layers))
+        raise ModelRefused(f"the layers' {theirs} have different shapes, so they are not one tensor: {shapes}")
+    weights = {name: last}
+    for number, stage in enumerate(stages, 1):
+        layer_count, count, *pairs = stage.shape
+        is_whole = count == batch
+        weights[f"{name}{OF_STAGE}{number}"] = stage if is_whole else stage.reshape(layer_count, batch, -1, *pairs)
+    return weights

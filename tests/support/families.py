@@ -164,13 +164,11 @@ FAMILIES = {
     ),
     "xlm roberta": Family("XLMRobertaForTokenClassification", TEXT),
 }
-SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
 MAMBA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
 XLNET = {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}
 REFUSED = {  # a family, and a pattern of the reason
     "longformer": (Family("LongformerModel", {**TEXT, "attention_window": 4}), "data-dependent expression"),
     "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
-    "swin": (Family("SwinModel", SWIN), "have different shapes"),
     "vit mae": (Family("ViTMAEModel", IMAGE), "draws random numbers: output, weights"),
     "wav2vec 2 without --input": (Family("Wav2Vec2Model", LAYERS), "--input input_values=16000 gives the shape"),
     "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
