@@ -11,7 +11,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from service.base.cost import CostModel
-from service.base.errors import Malformed, TimedOut
+from service.base.errors import Invalid, Malformed, TimedOut
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
@@ -83,7 +83,10 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         steps = read_all(parsed.tensors, context.reservation)
         tensors = (yield Stage(self.decoding, len(content), steps)) | token_tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
-        attention = yield from self.complete(parsed, ordered, model, context)
+        try:
+            attention = yield from self.complete(parsed, ordered, model, context)
+        except Invalid as error:
+            raise _of_text(error, token_tensors) from None
         return TextRequest(attention, tokens, fields)
 
     def encode(
@@ -181,6 +184,14 @@ class TokenizeEndpoint:
         _, fields = yield from self._texts.read(content, model, only_texts=True)
         _, tokens = yield from self._texts.tokenize(fields, model, context, whole=True)
         return tokens
+
+
+def _of_text(error: Invalid, tensors: Mapping[str, np.ndarray]) -> Invalid:
+    """The error with the field of the text in place of one of the ``tensors`` of its tokens."""
+    if error.field is None or error.field not in tensors:
+        return error
+    field = "text_target" if error.field.startswith("decoder_") else "text"
+    return type(error)(error.detail.removeprefix(f"{error.field}: "), field)
 
 
 def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> bytes:

@@ -202,9 +202,9 @@ def test_each_cell_of_a_sweep_is_that_change_alone(site, over, served):
 @pytest.mark.parametrize(
     ("path", "body", "detail"),
     [
-        ("text", {"text": TEXT}, f"input_ids: {EXPECTED}: 0 for 0 rows, got 16"),
-        ("text", {"text": WORDS, "images": PICTURES[:1]}, f"input_ids: {EXPECTED}: 16 for 1 row, got 0"),
-        ("text", {"text": BOTH, "images": PICTURES[:1]}, f"input_ids: {EXPECTED}: 16 for 1 row, got 32"),
+        ("text", {"text": TEXT}, f"text: {EXPECTED}: 0 for 0 rows, got 16"),
+        ("text", {"text": WORDS, "images": PICTURES[:1]}, f"text: {EXPECTED}: 16 for 1 row, got 0"),
+        ("text", {"text": BOTH, "images": PICTURES[:1]}, f"text: {EXPECTED}: 16 for 1 row, got 32"),
         (
             "text",
             {"text": IMAGE_TOKEN * 9, "images": PICTURES[:1], "truncation": True},
