@@ -22,7 +22,7 @@ MISSING = "transformers is not installed; pip install 'heed-attention[hf]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export one model; return the exit status: 2 for a model that is refused, 1 for one that failed a check."""
+    """Export one model; return the exit status: 2 if it is refused or too large, 1 if it failed a check."""
     options = _parser().parse_args(arguments)
     try:
         from export.hf.artifact import export_model
@@ -62,10 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = export_model(
                 pretrained, name, options.repository, options.version, options.force, report, bool(options.quantize)
             )
-        except (ModelRefused, ExportError, OSError) as error:
+        except (ModelRefused, ExportError, OSError, MemoryError) as error:
             progress.stop()
-            print(f"heed export hf: {error}\nNothing was written for {name}.", file=sys.stderr)
-            return 2 if isinstance(error, ModelRefused) else 1
+            reason = f"not enough memory: {error}" if isinstance(error, MemoryError) else str(error)
+            print(f"heed export hf: {reason}\nNothing was written for {name}.", file=sys.stderr)
+            return 2 if isinstance(error, ModelRefused | MemoryError) else 1
     seconds = time.perf_counter() - start
     console.print(
         f"{name}: {pretrained.kind}, equal to transformers within twice its own float32 error, {folder}/ "

@@ -40,7 +40,7 @@ def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, 
             names = ("output", *masks.values())
             if not layers and all(torch.equal(x[name], eager[name]) for x in (alone, masked) for name in names):
                 return shapes
-        except (KeyError, ValueError, NotImplementedError):  # another attention function, or no such weights
+        except (AttributeError, KeyError, ValueError, NotImplementedError):  # another attention function, or weights
             pass
     model.set_attn_implementation("eager")
     return {}

@@ -220,6 +220,16 @@ def test_a_refusal_says_why_and_writes_nothing(directory, reason, tiny, tmp_path
     assert not {"models", "run"} & {path.name for path in tmp_path.iterdir()}
 
 
+def test_a_lack_of_memory_is_said(tiny, tmp_path, monkeypatch, capsys):
+    def export_model(*_arguments):
+        raise MemoryError("Unable to allocate 1.31 GiB for an array")
+
+    monkeypatch.setattr("export.hf.artifact.export_model", export_model)
+    assert run(tiny, "--name", "mine", "--repository", tmp_path) == 2
+    expected = "not enough memory: Unable to allocate 1.31 GiB for an array\nNothing was written for mine.\n"
+    assert capsys.readouterr().err.endswith(expected)
+
+
 def test_a_default_that_changes_the_answer_is_no_input(tmp_path):
     """GPT-2 takes segments, too, but gives none where they are not given: they are not an input of the graph."""
     save(FAMILIES["gpt 2"], tmp_path / "model")
