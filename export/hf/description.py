@@ -280,6 +280,8 @@ def _shapes(wrapper: Wrapper, inputs: Mapping[str, Input]) -> dict[str, tuple[Di
             raise ModelRefused(f"{name} has another number of dimensions for other lengths")
         pairs = zip(tensor.shape, larger[name].shape, strict=True)
         shapes[name] = tuple(_dim(name, both, *pair) for pair in pairs)
+    if shapes["weights"][1] != "batch":
+        raise ModelRefused(f"its weights, {list(shapes['weights'])}, are not those of each row of the batch")
     if "batch" not in shapes["output"][:1]:
         raise ModelRefused(f"its answer, {list(shapes['output'])}, has no row for each row of the batch")
     return shapes

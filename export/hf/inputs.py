@@ -173,7 +173,8 @@ def _image_size(pretrained: Pretrained) -> Sequence[int]:
     configs = config, getattr(config, "backbone_config", None)
     size = next((size for one in configs if (size := getattr(one, "image_size", None)) is not None), None)
     tower = packed_tower(pretrained.model)
-    if tower and not (isinstance(size, int) and size % unit_of(tower) == 0):
+    sides = size if isinstance(size, (list, tuple)) else (size,)
+    if tower and not all(isinstance(side, int) and side % unit_of(tower) == 0 for side in sides):
         raise _unknown(pretrained.model, f"image_size that is a multiple of {unit_of(tower)}", "pixel_values")
     if size is None:
         settings = _processor(pretrained.folder, "image_processor")

@@ -43,8 +43,13 @@ def reads_pictures(model: PreTrainedModel) -> bool:
         and hasattr(config, "vision_config")
         and isinstance(getattr(config, "image_token_id", None), int)
         and required_of(getattr(model, "get_image_features", model.forward)) == {"pixel_values"}
-        and (config.model_type in TOKEN_TYPES or packed_tower(model) is not None or arguments.keys().isdisjoint(TYPES))
+        and (config.model_type in TOKEN_TYPES or arguments.keys().isdisjoint(_types_of_tokens(model)))
     )
+
+
+def _types_of_tokens(model: PreTrainedModel) -> tuple[str, ...]:
+    """The arguments that a graph does not compute: those of packed patches say where the pictures are."""
+    return ("moe_mm_token_type_ids",) if packed_tower(model) else TYPES
 
 
 def required_of(function: Callable[..., Any]) -> set[str]:

@@ -204,8 +204,8 @@ def stages_of(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tens
             str(list(layer.shape)) if isinstance(layer, Tensor) else type(layer).__name__ for layer in layers
         )
         raise ModelRefused(f"{theirs} are not [batch, heads, queries, keys] in every layer: {shapes}")
-    *stages, last = [torch.stack([*stage]) for _, stage in groupby(layers, key=lambda layer: layer.shape[1:])]
-    returns = any(one.shape[2:] == other.shape[2:] for one, other in combinations([*stages, last], 2))
+    *stages, last = [torch.stack([*stage]) for _, stage in groupby(layers, key=lambda layer: layer.shape)]
+    returns = any(one.shape[1:] == other.shape[1:] for one, other in combinations([*stages, last], 2))
     if stages and (last.shape[1] != batch or returns):
         shapes = listed(str(list(layer.shape)) for layer in layers)
         raise ModelRefused(f"the layers' {theirs} have different shapes, so they are not one tensor: {shapes}")

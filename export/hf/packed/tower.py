@@ -29,6 +29,7 @@ OMITTED = (BOUNDS, "cu_seq_lens_k", "max_length_q", "max_length_k", "attention_m
 # Model types of which the order of patches, and of the numbers of a patch, is known where no layer or function tells.
 BY_ROWS = ("hunyuan_vl_vision",)
 CHANNELS_FIRST = ("ernie4_5_vl_moe_vision",)
+OF_PATCHES = ("last_hidden_state", "hidden_states")  # fields in the order of the layers
 CLOSE = 1e-4  # largest difference, as a share of the largest number, from the tower with one picture after another
 
 
@@ -148,18 +149,19 @@ def _forward(
 def _result(tower: Any, layout: Layout, pictures: Tensor, has_weights: bool, has_hidden_states: bool) -> Any:
     call = _Call(layout, pictures.shape[0])
     result = _called(tower, _sequence(tower, pictures, layout), _grid(tower, pictures), call.names(), has_hidden_states)
-    fields = {name: _by_picture(value, call) for name, value in result.items() if name not in layout.without}
+    fields = {name: _by_picture(name, value, call) for name, value in result.items() if name not in layout.without}
     if has_weights:
         fields["attentions"] = tuple(call.weights)
     return type(result)(**fields)
 
 
-def _by_picture(value: Any, call: _Call) -> Any:
-    """The tensor of all patches as [pictures, patches, width], by rows, or that of groups of patches; or several."""
+def _by_picture(name: str, value: Any, call: _Call) -> Any:
+    """A field of the result as [pictures, patches, width], by rows, or for groups of patches; or several of them."""
     if not isinstance(value, Tensor):
-        return tuple(_by_picture(one, call) for one in value)
+        return tuple(_by_picture(name, one, call) for one in value)
     pictures, inner = value.reshape(call.count, -1, value.shape[-1]), call.layout.inner
-    return pictures[:, torch.argsort(inner)] if pictures.shape[1] == len(inner) else pictures
+    of_patches = name in OF_PATCHES and pictures.shape[1] == len(inner)
+    return pictures[:, torch.argsort(inner)] if of_patches else pictures
 
 
 def _called(tower: Any, sequence: Tensor, grid: Tensor, names: Mapping[str, Any], has_hidden_states: bool) -> Any:
@@ -196,6 +198,8 @@ def _layout_of(tower: Any, shape: Sequence[int]) -> Layout:
     Raises:
         ValueError: an answer for several is not that for one, repeated.
     """
+    if len(shape) != 3:
+        raise ValueError("its pictures have three axes: channels, height and width")
     if any(side % unit_of(tower) for side in shape[1:]):
         raise ValueError(f"the sides of its pictures are multiples of {unit_of(tower)} pixels")
     first = next(part for part in tower.modules() if isinstance(part, nn.Linear | nn.Conv2d | nn.Conv3d))
@@ -281,7 +285,7 @@ def _check(tower: Any, layout: Layout, pictures: Tensor, theirs: Any) -> None:
     for name, value in ours.items():
         if not isinstance(value, Tensor):
             continue
-        if not _are_close(value, _by_picture(theirs[name], call)):
+        if not _are_close(value, _by_picture(name, theirs[name], call)):
             raise ValueError(f"{name} of several pictures is not that of each")
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 import transformers
 
+from export.hf import inputs
 from export.hf.description import block_of
 from export.hf.packed.positions import check_positions
 from export.hf.packed.tower import check_vectors, packed_tower
@@ -75,14 +76,13 @@ def test_a_picture_has_the_same_numbers_alone(tower):
         torch.testing.assert_close(together[name][:, 1], alone[name][:, 0], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("shape", "reason"), [((3, 10, 12), "multiples of 4 pixels"), (None, "image_size that is a")])
-def test_sides_that_are_no_multiples_of_a_group_of_patches_are_refused(shape, reason, saved):
-    if shape is None:
-        pretrained = load(saved, part="visual")
-        pretrained.model.config.image_size = 18
-    else:
-        pretrained = load(saved, part="visual", shapes={"pixel_values": shape})
-    with pytest.raises(ModelRefused, match=reason):
+def test_sides_that_are_no_multiples_of_a_group_of_patches_are_refused(saved, monkeypatch):
+    with pytest.raises(ModelRefused, match="the sides of its pictures are multiples of 4 pixels"):
+        block_of(load(saved, part="visual", shapes={"pixel_values": (3, 10, 12)}), "mine")
+    monkeypatch.setitem(inputs.EXAMPLES, "pixel_values", ((3, 18, 16), (3, 16, 24)))
+    pretrained = load(saved, part="visual")
+    pretrained.model.config.image_size = 18
+    with pytest.raises(ModelRefused, match=r"multiple of 4, .*; --input pixel_values=3,16,24 gives the shape"):
         block_of(pretrained, "mine")
 
 

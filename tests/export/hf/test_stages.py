@@ -92,3 +92,16 @@ def test_windows_in_the_last_stage_are_refused(tmp_path):
     save(Family("SwinModel", {**CONFIG, "image_size": 32}), tmp_path)
     with pytest.raises(ModelRefused, match="the layers' attentions have different shapes, so they are not one tensor"):
         block_of(load(tmp_path), "mine")
+
+
+def test_stages_may_have_as_many_heads(tmp_path):
+    save(Family("SwinModel", {**CONFIG, "num_heads": [2, 2]}), tmp_path)
+    block, _ = block_of(load(tmp_path), "mine")
+    assert block.outputs["weights"].shape == (1, "batch", 2, 16, 16)
+    assert block.outputs["weights_stage1"].shape == (1, "batch", 4, 2, 16, 16)
+
+
+def test_windows_in_the_only_stage_are_refused(tmp_path):
+    save(Family("SwinModel", {**CONFIG, "depths": [2], "num_heads": [2]}), tmp_path)
+    with pytest.raises(ModelRefused, match="are not those of each row of the batch"):
+        block_of(load(tmp_path), "mine")
