@@ -48,8 +48,8 @@ ABOUT = """\
 A small model of each type of transformers {version}, with random weights, was given to `heed export hf`. *Exported*
 means that every graph was compared with transformers' eager attention in float64; *error* is the largest error that is
 allowed in the weights. A type is *not built* where no small config of it works, or has more than {limit} million
-numbers in any case. `type/part` is one model of several in one, exported alone by `--part`. `python -m
-scripts.families.sweep` writes this page.
+numbers in any case; one that is not in the table was not run. *type/part* is one model of several in one, exported
+alone by `--part`. `python -m scripts.families.sweep` writes this page.
 
 {summary}.
 
@@ -210,7 +210,7 @@ def _page(rows: list[dict[str, Any]]) -> str:
     columns = ("name", "class", "outcome", "inputs and outputs, or the reason", "error")
     cells = [
         [
-            " ".join((f"`{row['name']}`", *row["flags"])), row["class"], row["outcome"], _escaped(row["detail"]),
+            _escaped(" ".join((row["name"], *row["flags"]))), row["class"], row["outcome"], _escaped(row["detail"]),
             None if row["error"] is None else f"{row['error']:.1g}",
         ]
         for row in sorted(rows, key=lambda row: row["name"])
@@ -227,8 +227,8 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    return re.sub(r"([|<>*_`\[\]])", r"\\\1", text)
+    """Text for a cell of a Markdown table, without the paths of modules."""
+    return re.sub(r"([|<>*_`\[\]])", r"\\\1", re.sub(r" from '/[^']*'", "", text))
 
 
 def _options() -> Namespace:
