@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
+from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name
 
 from service.media.image_processor import KINDS, image_processor
 from service.media.picture import Picture
@@ -13,7 +14,7 @@ from service.media.preprocessor import preprocessor
 from tests.support.media import files
 
 PROCESSORS = {  # what another than a kind's own settings are
-    **{kind: {} for kind in KINDS},
+    **{kind: {} for kind, own in KINDS.items() if not own.is_any},
     "CLIP from shortest 30": {"size": {"shortest_edge": 30}},
     "DeiT as CLIP": {"size": {"shortest_edge": 30}, "crop_size": {"height": 20, "width": 28}},
     "ViT not square": {"size": {"height": 20, "width": 28}},
@@ -30,8 +31,6 @@ SMALL = {  # the size of a kind, smaller than its own, which takes long
 
 def processors(name, tmp_path):
     """Heed's image processor and transformers', of the file that transformers writes."""
-    from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name
-
     kind = name.split(" ")[0]
     settings = {**SMALL[not KINDS[kind].crops], **PROCESSORS[name]}
     if KINDS[kind].crops and "crop_size" not in settings:
@@ -58,6 +57,27 @@ def test_the_numbers_are_those_of_transformers(name, tmp_path):
         expected = reference(reference.convert_to_rgb(image), return_tensors="np")["pixel_values"][0]
         actual = own(picture.unpacked(3))
         np.testing.assert_array_equal(actual, expected.astype(np.float32), err_msg=file)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", [kind for kind, own in KINDS.items() if own.is_any])
+@pytest.mark.filterwarnings("ignore")  # those of transformers
+def test_pictures_of_the_models_size_have_the_numbers_of_transformers(kind, tmp_path):
+    """Others are resized to it, where transformers' processor keeps their proportions."""
+    reference = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")()
+    reference.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "preprocessor_config.json").read_bytes())
+    height, width = 112, 168  # of sides that its processor does not change
+    own = image_processor(content, preprocessor(content), 3, height, width)
+    for file, picture in files().items():
+        image = Picture(picture, "images").unpacked(3)
+        resized = image.resize((width, height), Image.Resampling.BICUBIC)
+        patches = reference(resized, return_tensors="np")["pixel_values"]
+        assert patches.shape == (96, 3 * 2 * 14 * 14)
+        # Patches are in groups of 2 x 2, [rows, columns, channels, frames, height, width] by rows of groups.
+        grid = patches.reshape(4, 6, 2, 2, 3, 2, 14, 14)[..., 0, :, :]
+        expected = grid.transpose(4, 0, 2, 5, 1, 3, 6).reshape(3, height, width)
+        np.testing.assert_array_equal(own(image), expected.astype(np.float32), err_msg=file)
 
 
 @pytest.mark.parametrize(("kind", "step"), [("Gemma3", "do_pan_and_scan"), ("Llava", "do_pad")])
