@@ -18,7 +18,7 @@ from export.artifact import ExportError, export_block, export_builtin
 from export.hf import command as hf
 from export.options import add_target, block_name, positive, seed_value
 from export.scratch import remove_leftovers
-from export.signals import blocked, prepare_worker, stopping
+from export.signals import blocked, prepare_worker, report_stopped, stopping
 from export.weights.checkpoint import CheckpointError, listed, load
 from export.weights.demonstration import GIB, with_seed
 from export.weights.family import FAMILIES, family_of, from_checkpoint
@@ -40,7 +40,7 @@ OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export the given blocks, or all, or one of the user's own weights or sizes; return the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
-    with stopping(lambda signal: print(f"heed export: {signal}", file=sys.stderr, flush=True)):
+    with stopping(lambda signal: report_stopped(f"heed export: {signal}")):
         return hf.main(given[1:]) if given[:1] == ["hf"] else _export(given)
 
 
@@ -86,8 +86,7 @@ def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -
     failed = False
 
     def report_stop(signal: str) -> None:
-        progress.stop()
-        print(f"heed export: {signal}; nothing was written for {', '.join(unfinished)}", file=sys.stderr, flush=True)
+        report_stopped(f"heed export: {signal}; nothing was written for {', '.join(unfinished)}", progress)
 
     progress = _progress(console)
     # The processes are forked before there is a thread that draws the progress.

@@ -4,13 +4,15 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
 import torch
+from rich.progress import Progress
 
 from export.scratch import remove_own
 
@@ -37,6 +39,14 @@ def stopping(report: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def report_stopped(text: str, progress: Progress | None = None) -> None:
+    """Write a line to stderr in the handler of a signal, which may have interrupted a write, and end ``progress``."""
+    if progress:
+        with suppress(RuntimeError):  # a write of its own was interrupted
+            progress.stop()
+    os.write(sys.stderr.fileno(), f"{text}\n".encode())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from export.artifact import ExportError
 from export.options import add_target, block_name, minutes
 from export.scratch import remove_leftovers
-from export.signals import limited, stopping
+from export.signals import limited, report_stopped, stopping
 from export.weights.checkpoint import listed
 from heed_options import Parser
 
@@ -39,10 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     remove_leftovers(options.repository)
 
     def report_stop(signal: str) -> None:
-        progress.stop()
         if expired.is_set():
             signal = f"not done after {options.timeout:g} min (--timeout), at {progress.tasks[0].description}"
-        print(f"heed export hf: {signal}; nothing was written for {name}", file=sys.stderr, flush=True)
+        report_stopped(f"heed export hf: {signal}; nothing was written for {name}", progress)
 
     def report(step: str) -> None:
         progress.update(task, description=f"{name}: {step}")

@@ -1,5 +1,6 @@
 """An interrupted export leaves no files, and a killed one none after the next export."""
 
+import io
 import multiprocessing
 import os
 import re
@@ -108,6 +109,30 @@ def test_an_export_of_transformers_ends_at_its_time_limit(sentence_model, error,
     assert re.fullmatch(
         r"heed export hf: not done after 0\.001 min \(--timeout\), at mine: .+; nothing was written for mine", said
     )
+    assert files(tmp_path) == []
+
+
+class Interrupted(io.FileIO):
+    """A file each of whose writes is interrupted by a SIGTERM."""
+
+    def write(self, content):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().write(content)
+
+
+def export_while_writing(error, arguments):
+    enable_signals()
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(Interrupted(error, "w")))
+    sys.exit(main(arguments))
+
+
+def test_a_signal_during_a_write_ends_an_export(sentence_model, error, tmp_path):
+    arguments = ["hf", str(sentence_model), "--name", "mine", "--repository", str(tmp_path)]
+    process = FORK.Process(target=export_while_writing, args=(error, arguments))
+    process.start()
+    process.join(TIMEOUT_S)
+    assert process.exitcode == 128 + signal.SIGTERM
+    assert "heed export hf: SIGTERM; nothing was written for mine\n" in error.read_text()
     assert files(tmp_path) == []
 
 
