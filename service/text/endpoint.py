@@ -191,7 +191,7 @@ def _of_text(error: Invalid, tensors: Mapping[str, np.ndarray]) -> Invalid:
     if error.field is None or error.field not in tensors:
         return error
     field = "text_target" if error.field.startswith("decoder_") else "text"
-    return type(error)(error.detail.removeprefix(f"{error.field}: "), field)
+    return Invalid(error.detail.removeprefix(f"{error.field}: "), field)
 
 
 def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> bytes:

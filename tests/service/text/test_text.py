@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tokenizers import Tokenizer
 
 from service.base.errors import TooLarge
 from service.codec.json_parser import placeholder
@@ -46,6 +47,18 @@ def test_pairs_have_two_sequences(ask):
     assert answer["input_ids"] == tokenizer()("a cat", "who ran")["input_ids"]
     assert answer["sequence_ids"] == [None, 0, 0, None, 1, 1, None]
     assert answer["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+
+
+def test_a_token_that_is_not_the_models_is_an_error_of_the_text(language_models, tmp_path):
+    shutil.copytree(language_models / "bert", tmp_path / "bert")
+    file = str(tmp_path / "bert" / "1" / "tokenizer.json")
+    words = Tokenizer.from_file(file)
+    words.add_tokens([f"word{number}" for number in range(100)])
+    words.save(file)
+    with running(tmp_path) as client:
+        answer = client.post("/v1/text/bert", json={"text": "the word99"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "text"), answer.text
+    assert answer.json()["detail"].startswith("text: expected ")
 
 
 def test_what_is_truncated_is_reported(ask):
