@@ -18,7 +18,7 @@ from export.artifact import ExportError, export_block, export_builtin
 from export.hf import command as hf
 from export.options import add_target, block_name, positive, seed_value
 from export.scratch import remove_leftovers
-from export.signals import blocked, prepare_worker, report_stopped, stopping
+from export.signals import blocked, prepare_worker, stopping
 from export.weights.checkpoint import CheckpointError, listed, load
 from export.weights.demonstration import GIB, with_seed
 from export.weights.family import FAMILIES, family_of, from_checkpoint
@@ -40,7 +40,7 @@ OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export the given blocks, or all, or one of the user's own weights or sizes; return the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
-    with stopping(lambda signal: report_stopped(f"heed export: {signal}")):
+    with stopping(lambda signal: f"heed export: {signal}"):
         return hf.main(given[1:]) if given[:1] == ["hf"] else _export(given)
 
 
@@ -85,12 +85,12 @@ def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -
     unfinished = [name for name, _ in jobs]
     failed = False
 
-    def report_stop(signal: str) -> None:
-        report_stopped(f"heed export: {signal}; nothing was written for {', '.join(unfinished)}", progress)
+    def describe_stop(signal: str) -> str:
+        return f"heed export: {signal}; nothing was written for {', '.join(unfinished)}"
 
     progress = _progress(console)
     # The processes are forked before there is a thread that draws the progress.
-    with stopping(report_stop), _started(jobs, processes) as results, progress:
+    with stopping(describe_stop, progress), _started(jobs, processes) as results, progress:
         task = progress.add_task(f"exporting {', '.join(unfinished[:3])} ...", total=len(jobs))
         start = time.perf_counter()
         for name, result in results:

@@ -21,11 +21,18 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 @contextmanager
-def stopping(report: Callable[[str], None]) -> Iterator[None]:
-    """A context in which a signal calls ``report`` with its name and ends the process and its workers."""
+def stopping(describe: Callable[[str], str], progress: Progress | None = None) -> Iterator[None]:
+    """A context in which a signal ends ``progress``, the process and its workers.
+
+    Its name is described on stderr, without Python's file, whose write it may have interrupted.
+    """
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        report(signal.Signals(number).name)
+        text = describe(signal.Signals(number).name)
+        if progress:
+            with suppress(RuntimeError):  # a write of its own was interrupted
+                progress.stop()
+        os.write(sys.stderr.fileno(), f"{text}\n".encode())
         workers = multiprocessing.active_children()
         for worker in workers:
             worker.terminate()
@@ -39,14 +46,6 @@ def stopping(report: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def report_stopped(text: str, progress: Progress | None = None) -> None:
-    """Write a line to stderr in the handler of a signal, which may have interrupted a write, and end ``progress``."""
-    if progress:
-        with suppress(RuntimeError):  # a write of its own was interrupted
-            progress.stop()
-    os.write(sys.stderr.fileno(), f"{text}\n".encode())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from export.artifact import ExportError
 from export.options import add_target, block_name, minutes
 from export.scratch import remove_leftovers
-from export.signals import limited, report_stopped, stopping
+from export.signals import limited, stopping
 from export.weights.checkpoint import listed
 from heed_options import Parser
 
@@ -38,17 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     task = progress.add_task(f"{name}: reading {options.directory}")
     remove_leftovers(options.repository)
 
-    def report_stop(signal: str) -> None:
+    def describe_stop(signal: str) -> str:
         if expired.is_set():
             signal = f"not done after {options.timeout:g} min (--timeout), at {progress.tasks[0].description}"
-        report_stopped(f"heed export hf: {signal}; nothing was written for {name}", progress)
+        return f"heed export hf: {signal}; nothing was written for {name}"
 
     def report(step: str) -> None:
         progress.update(task, description=f"{name}: {step}")
         if not console.is_terminal:
             print(f"heed export hf: {name}: {step}", file=sys.stderr, flush=True)
 
-    with progress, stopping(report_stop), limited(60 * options.timeout) as expired:
+    with progress, stopping(describe_stop, progress), limited(60 * options.timeout) as expired:
         try:
             pretrained = load(options.directory, options.head, options.part, dict(options.input))
             if pretrained.ignored:

@@ -101,11 +101,9 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     config, heads = pretrained.config, int(shapes["weights"][2])
     field = "" if wrapper.stacks.answers else wrapper.answer_field(drawn)
     answer = OTHER_ANSWERS.get(field) or _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
-    stages = {name: OF_EARLIER for name in shapes if OF_STAGE in name}
-    of_last = {"weights": OF_LAST} if stages else {}
-    descriptions = (
-        {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES | stages | of_last
-    )
+    descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES
+    if stages := [name for name in shapes if OF_STAGE in name]:
+        descriptions |= dict.fromkeys(stages, OF_EARLIER) | {"weights": OF_LAST}
     if wrapper.stacks == TWO_TOWERS:
         descriptions |= OF_TOWERS
         answer = "the similarity of texts and images"

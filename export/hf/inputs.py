@@ -239,15 +239,14 @@ def _setting(model: PreTrainedModel, setting: str, name: str) -> Any:
 
 def _unknown(model: PreTrainedModel, setting: str, name: str) -> ModelRefused:
     """The refusal of a model whose config has no ``setting``, with a shape of the input ``name`` that it takes."""
-    shapes = EXAMPLES.get(name, ())
-    shape = next((shape for shape in shapes if _fault(model, name, shape) is None), None)
     text = f"config.json has no {setting}, from which the shape of {name} follows"
-    if shape:
-        text += f"; --input {name}={','.join(map(str, shape))} gives the shape"
-    elif shapes:
-        parts = _parts(model) if reads_pictures(model) else ""
-        text += f", and {','.join(map(str, shapes[0]))} is refused: {_fault(model, name, shapes[0])}{parts}"
-    return ModelRefused(text)
+    faults = []
+    for shape in EXAMPLES.get(name, ()):
+        numbers, fault = ",".join(map(str, shape)), _fault(model, name, shape)
+        if fault is None:
+            return ModelRefused(f"{text}; --input {name}={numbers} gives the shape")
+        faults.append(f", and {numbers} is refused: {fault}{_parts(model) if reads_pictures(model) else ''}")
+    return ModelRefused("".join([text, *faults[:1]]))
 
 
 def _parts(model: PreTrainedModel) -> str:

@@ -112,11 +112,10 @@ def is_empty(pictures: Tensor) -> bool:
 
 def tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
     """The number of tokens that stand for a picture of ``shape``."""
-    if tower := packed_tower(model):
-        with torch.inference_mode():
+    with torch.inference_mode():
+        if tower := packed_tower(model):
             check_vectors(model, tower, tuple(shape))
             check_positions(model, tower, tuple(shape))
-    with torch.inference_mode():
         features = _features(model, torch.zeros(1, *shape), {"return_dict": True}).pooler_output
     vectors = [features] if torch.is_tensor(features) else features  # of all pictures, or of each
     return sum(prod(part.shape[:-1]) for part in vectors)

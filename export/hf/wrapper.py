@@ -135,7 +135,7 @@ class Wrapper(nn.Module):
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:
             for name, theirs in self.stacks.weights.items():
-                outputs |= stages_of(name, theirs, _at(result, theirs), outputs["output"].shape[0])
+                outputs |= _by_stage(name, theirs, _at(result, theirs), outputs["output"].shape[0])
             hidden = {name: _at(result, theirs) or () for name, theirs in self.stacks.hidden_states.items()}
             outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if _have_one_shape(layers)}
             outputs |= self._vectors(recorded)
@@ -192,7 +192,7 @@ def _have_one_shape(layers: Sequence[Any]) -> bool:
     return bool(layers) and all(isinstance(layer, Tensor) and layer.shape == layers[0].shape for layer in layers)
 
 
-def stages_of(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tensor]:
+def _by_stage(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tensor]:
     """The weights of all layers as one tensor or, where stages of a model have others, one for each stage.
 
     ``name`` is that of the last stage. Weights within windows are [layers, batch, windows, heads, queries, keys].

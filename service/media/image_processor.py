@@ -94,8 +94,10 @@ def image_processor(
     if kind.without and content.get(kind.without):
         raise ValueError(f"its image processor has {kind.without}, which is not supported")
     resample = content.get("resample")
-    resize = _sides(content.get("size"), kind.is_square) if content.get("do_resize") is not False else None
-    resize = (height, width) if kind.is_any else resize
+    if kind.is_any:
+        resize: tuple[int, ...] | None = (height, width)
+    else:
+        resize = _sides(content.get("size"), kind.is_square) if content.get("do_resize") is not False else None
     crops = content.get("do_center_crop")
     crop_sides = _sides(content.get("crop_size"), True) if (kind.crops if crops is None else crops) else None
     sides = crop_sides or resize

@@ -107,7 +107,9 @@ class _Traced:
             for site in sites  # not every layer of Lfm2 attends
         )
         head = self.cuts.head()
-        return _Parts(self.cuts, head, (self.cuts.layers(sites) if has_layers else None) or {}) if head else None
+        if head is None:
+            return None
+        return _Parts(self.cuts, head, (self.cuts.layers(sites) if has_layers else None) or {})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from export.hf.packed.tower import unit_of
+from export.hf.packed.tower import grid_of, unit_of
 
 
 def positions_of(tower: Any, shape: tuple[int, ...], token: int, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def positions_of(tower: Any, shape: tuple[int, ...], token: int, input_ids: Tens
 
 
 def check_positions(model: Any, tower: PreTrainedModel, shape: tuple[int, ...]) -> None:
-    """Compare ``positions_of`` with what transformers computes for texts with no, one and two pictures.
+    """Compare ``positions_of`` with what transformers computes for texts with one and two pictures.
 
     Raises:
         ValueError: they differ, or the model has none of this kind.
@@ -46,10 +46,11 @@ def check_positions(model: Any, tower: PreTrainedModel, shape: tuple[int, ...]) 
     longest = len(texts[0])
     ids = torch.tensor([[*one, *[text[0]] * (longest - len(one))] for one in texts])
     mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in texts])
-    size = tower.config.patch_size
-    grid = torch.tensor([[1, shape[1] // size, shape[2] // size]] * 3)
     theirs, _ = model.base_model.get_rope_index(
-        ids, image_grid_thw=grid, attention_mask=mask, mm_token_type_ids=(ids == token).to(torch.int32)
+        ids,
+        image_grid_thw=grid_of(tower, shape, 3),
+        attention_mask=mask,
+        mm_token_type_ids=(ids == token).to(torch.int32),
     )
     if not torch.equal(positions_of(tower, shape, token, ids, mask), theirs):
         raise ValueError("it gives the tokens of pictures positions of another kind")

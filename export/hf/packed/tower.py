@@ -10,7 +10,6 @@ patches are in the order of the rows of the picture.
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from types import MethodType, SimpleNamespace
@@ -47,6 +46,12 @@ def packed_tower(model: PreTrainedModel) -> PreTrainedModel | None:
 def unit_of(tower: Any) -> int:
     """The pixels of which the sides of a picture are multiples."""
     return int(tower.config.patch_size * getattr(tower.config, "spatial_merge_size", 1))
+
+
+def grid_of(tower: Any, shape: Sequence[int], count: int) -> Tensor:
+    """Frames, rows and columns of patches, [count, 3], of pictures of ``shape``, [channels, height, width]."""
+    side = tower.config.patch_size
+    return torch.tensor([[1, shape[1] // side, shape[2] // side]]).expand(count, -1)
 
 
 def take_pictures(tower: PreTrainedModel) -> None:
@@ -148,7 +153,7 @@ def _forward(
 
 def _result(tower: Any, layout: Layout, pictures: Tensor, has_weights: bool, has_hidden_states: bool) -> Any:
     call = _Call(layout, pictures.shape[0])
-    result = _called(tower, _sequence(tower, pictures, layout), _grid(tower, pictures), call.names(), has_hidden_states)
+    result = _called(tower, pictures, layout, call.names(), has_hidden_states)
     fields = {name: _by_picture(name, value, call) for name, value in result.items() if name not in layout.without}
     if has_weights:
         fields["attentions"] = tuple(call.weights)
@@ -164,14 +169,17 @@ def _by_picture(name: str, value: Any, call: _Call) -> Any:
     return pictures[:, torch.argsort(inner)] if of_patches else pictures
 
 
-def _called(tower: Any, sequence: Tensor, grid: Tensor, names: Mapping[str, Any], has_hidden_states: bool) -> Any:
+def _called(
+    tower: Any, pictures: Tensor, layout: Layout, names: Mapping[str, Any], has_hidden_states: bool = False
+) -> Any:
     """The result of the tower's own call, in which ``names`` replace those of its module."""
     scope = vars(sys.modules[type(tower).__module__])
     before = {name: scope[name] for name in names if name in scope}
+    sequence, grid = _sequence(tower, pictures, layout), grid_of(tower, pictures.shape[1:], pictures.shape[0])
+    options = {GRID: grid, "output_hidden_states": has_hidden_states, "return_dict": True}
     scope.update({name: names[name] for name in before})
     try:
-        options = {"output_hidden_states": has_hidden_states, "return_dict": True}
-        return type(tower).forward(tower, sequence, **{GRID: grid}, **options)
+        return type(tower).forward(tower, sequence, **options)
     finally:
         scope.update(before)
 
@@ -185,11 +193,6 @@ def _sequence(tower: Any, pictures: Tensor, layout: Layout) -> Tensor:
     if layout.form != FORMS[0]:
         return patches if layout.form == FORMS[1] else patches[None]
     return patches[:, :, None].expand(-1, -1, frames, -1, -1).flatten(1)
-
-
-def _grid(tower: Any, pictures: Tensor) -> Tensor:
-    side = tower.config.patch_size
-    return torch.tensor([[1, pictures.shape[2] // side, pictures.shape[3] // side]]).expand(pictures.shape[0], -1)
 
 
 def _layout_of(tower: Any, shape: Sequence[int]) -> Layout:
@@ -206,9 +209,8 @@ def _layout_of(tower: Any, shape: Sequence[int]) -> Layout:
     if isinstance(first, nn.Linear) and tower.config.model_type not in CHANNELS_FIRST:
         raise ValueError("the order of the numbers of a patch is not known")
     pictures = torch.rand(len(COUNTS), *shape, generator=torch.Generator().manual_seed(0))
-    places = torch.arange(int(_grid(tower, pictures)[0].prod()))
-    layout = Layout({}, places, places, _form_of(tower, pictures[:1], places), frozenset())
-    columns, of_one = int(_grid(tower, pictures)[0, 2]), _observed(tower, layout, pictures[:1])[1]
+    _, rows, columns = grid_of(tower, shape, 1)[0].tolist()
+    layout, of_one = _first_observed(tower, pictures[:1], torch.arange(rows * columns))
     if POSITIONS in of_one:
         *_, row, column = of_one[POSITIONS][0].unbind(-1)
         layout = replace(layout, order=row * columns + column)
@@ -242,7 +244,7 @@ def check_vectors(model: Any, tower: Any, shape: tuple[int, ...]) -> None:
     del tower.forward
     try:
         sequence = _sequence(tower, picture, layout)
-        vectors = model.get_image_features(sequence, image_grid_thw=_grid(tower, picture), return_dict=True)
+        vectors = model.get_image_features(sequence, image_grid_thw=grid_of(tower, shape, 1), return_dict=True)
     finally:
         tower.forward = forward
     theirs = torch.cat([*vectors.pooler_output])
@@ -250,13 +252,20 @@ def check_vectors(model: Any, tower: Any, shape: tuple[int, ...]) -> None:
         raise ValueError("it changes the vectors of its tower before it takes them as tokens")
 
 
-def _form_of(tower: Any, picture: Tensor, places: Tensor) -> str:
-    """The form of the input that the tower takes; the first if it takes none."""
+def _first_observed(tower: Any, picture: Tensor, places: Tensor) -> tuple[Layout, dict[str, list[Any]]]:
+    """A layout with the form of the input that the tower takes, and the answers of its functions of the grid.
+
+    Raises:
+        Exception: that of the first form, if the tower takes none.
+    """
+    faults = []
     for form in FORMS:
-        with suppress(Exception):  # of many types
-            _observed(tower, Layout({}, places, places, form, frozenset()), picture)
-            return form
-    return FORMS[0]
+        layout = Layout({}, places, places, form, frozenset())
+        try:
+            return layout, _observed(tower, layout, picture)[1]
+        except Exception as fault:  # of many types
+            faults.append(fault)
+    raise faults[0]
 
 
 def _observed(tower: Any, layout: Layout, pictures: Tensor) -> tuple[Any, dict[str, list[Any]]]:
@@ -273,8 +282,7 @@ def _observed(tower: Any, layout: Layout, pictures: Tensor) -> tuple[Any, dict[s
     scope = vars(sys.modules[type(tower).__module__])
     names: dict[str, Any] = {name: recording(name, scope[name]) for name in scope if name.startswith(OF_GRID)}
     with torch.no_grad():
-        sequence = _sequence(tower, pictures, layout).to(tower.dtype)
-        return _called(tower, sequence, _grid(tower, pictures), names, False), results
+        return _called(tower, pictures.to(tower.dtype), layout, names), results
 
 
 def _check(tower: Any, layout: Layout, pictures: Tensor, theirs: Any) -> None:
