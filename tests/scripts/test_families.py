@@ -84,8 +84,8 @@ def test_the_page_of_a_sweep_that_was_interrupted(monkeypatch, tmp_path, capfd):
     assert capfd.readouterr().out.count("bert: exported") == 1
     text = page.read_text()
     assert "Of 4 types 1 exported, 2 refused, 1 not built; of 2 parts 2 exported." in text
-    assert "| `bert` | BertModel | exported | input\\_ids, attention\\_mask," in text
-    assert "| `vit_mae` | ViTMAEModel | refused | ViTMAEModel draws random numbers:" in text
+    assert "| bert | BertModel | exported | input\\_ids, attention\\_mask," in text
+    assert "| vit\\_mae | ViTMAEModel | refused | ViTMAEModel draws random numbers:" in text
 
 
 def test_an_export_that_takes_too_long_is_ended(monkeypatch, tmp_path):
