@@ -9,6 +9,7 @@ Internal functions are those of torch 2.13.
 
 import builtins
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,6 +41,7 @@ from torch.onnx._internal.fx.passes import type_promotion
 
 MAX_FRACTIONS = 1024  # numbers that a graph has as constants
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
+NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}  # numbers that change nothing
 DETACH = torch.ops.aten.detach_.default  # changes no number
 WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # a plain call
 
@@ -150,6 +152,9 @@ def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
     table[torch.ops.aten.masked_scatter.default] = _rows_scattered
     table[torch.ops.aten.bucketize.Tensor] = _buckets
     table[torch.ops.aten.arange.start_step] = _fractions
+    for name, number in NEUTRAL.items():
+        operator = getattr(torch.ops.aten, name).Tensor
+        table[operator] = functools.partial(_almost_neutral, operator, number)
     return _split_decomp_table_to_cia_and_python_decomp(table)
 
 
@@ -187,6 +192,16 @@ def _fractions(start: Any, end: Any, step: Any = 1, **options: Any) -> Tensor:
     if not 0 < len(numbers) <= MAX_FRACTIONS:
         return NotImplemented  # type: ignore[no-any-return]
     return torch.stack([torch.full((), number, dtype=options.get("dtype")) for number in numbers])
+
+
+def _almost_neutral(operator: OpOverload, neutral: float, x: Tensor, other: Any, **options: Any) -> Tensor:
+    """``x + 1e-8``, as the epsilon of a norm: the exporter's optimizer takes a scalar so close to 0 (or 1) for it."""
+    if not (isinstance(other, float) and other != neutral and math.isclose(other, neutral, rel_tol=1e-5, abs_tol=1e-8)):
+        return NotImplemented  # type: ignore[no-any-return]
+    if not (x.ndim and x.is_floating_point()):
+        return NotImplemented  # type: ignore[no-any-return]
+    result: Tensor = operator(x, torch.full((1,), other, dtype=x.dtype), **options)  # an array is not taken for it
+    return result
 
 
 def _retraced(module: fx.GraphModule) -> fx.GraphModule:

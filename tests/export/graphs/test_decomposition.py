@@ -132,3 +132,20 @@ def test_buckets_of_fractions_are_those_of_torch():
     found = session(graph.SerializeToString()).run(None, {"inputs_x": x.numpy()})
     for actual, expected in zip(found, Buckets()({"x": x}), strict=True):
         assert actual.tolist() == expected.tolist()
+
+
+class AlmostNeutral(nn.Module):
+    def forward(self, inputs):
+        x = inputs["x"]
+        return [x + 1e-8, x - 1e-8, x * (1 + 1e-6), x / (1 + 1e-6)]
+
+
+@pytest.mark.filterwarnings("ignore")  # about deprecated functions that torch itself calls
+def test_a_number_that_is_almost_neutral_stays():
+    """The epsilon of a norm may be 1e-8: without it a row of zeros is NaN."""
+    x = torch.tensor([0.0, 1e-8, 1.0])
+    program = traced(AlmostNeutral(), {"x": x}, {"x": {0: Dim.DYNAMIC}})
+    graph = exporter.export(program, registry=operators(), opset_version=OPSET, verbose=False).model_proto
+    found = session(graph.SerializeToString()).run(None, {"inputs_x": x.numpy()})
+    for actual, expected in zip(found, AlmostNeutral()({"x": x}), strict=True):
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-7, atol=0)
