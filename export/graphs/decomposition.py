@@ -22,6 +22,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo import config as dynamo
 from torch._guards import detect_fake_mode
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.complex_tensor import ComplexTensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export import ExportedProgram
 from torch.export import _trace as trace
@@ -43,6 +44,7 @@ MAX_FRACTIONS = 1024  # numbers that a graph has as constants
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
 NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}  # numbers that change nothing
 DETACH = torch.ops.aten.detach_.default  # changes no number
+ASSERTION = torch.ops.aten._assert_tensor_metadata.default  # of a dtype that tracing has seen
 WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # a plain call
 
 
@@ -59,6 +61,15 @@ class _TypePromotion(type_promotion._TypePromotionInterpreter):
             with self._set_current_node(n):
                 self._maybe_promote_node(n, rule)
         return n.meta["val"] if "val" in n.meta else super().run_node(n)
+
+
+class _Interpreter(fx.Interpreter):
+    """Runs a graph; a complex tensor times a number has no complex constant, of which ONNX has none."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is torch.ops.aten.mul.Tensor and isinstance(args[0], ComplexTensor) and isinstance(args[1], float):
+            return ComplexTensor(args[0].re * args[1], args[0].im * args[1])
+        return super().call_function(target, args, kwargs)
 
 
 @contextmanager
@@ -125,12 +136,15 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
         if node.target is DETACH:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+        elif node.target is ASSERTION:
+            graph.erase_node(node)
     program.graph_module.recompile()
-    if all(_is_functional(node.target) for part in _graphs(program.graph_module) for node in part.nodes):
-        retraced = _retraced(program.graph_module)
-        # A decomposition may make a tensor, or change one in place (roll).
-        if all(node.op != "get_attr" and _is_functional(node.target) for node in retraced.graph.nodes):
-            return _with_graph(program, retraced)
+    if not all(_is_functional(node.target) for part in _graphs(program.graph_module) for node in part.nodes):
+        program = program.run_decompositions({})  # of operators that change a tensor in place
+    retraced = _retraced(program.graph_module)
+    # A decomposition may make a tensor, or change one in place (roll).
+    if all(node.op != "get_attr" and _is_functional(node.target) for node in retraced.graph.nodes):
+        return _with_graph(program, retraced)
     return _fx_passes.decompose_with_registry(program, operators())
 
 
@@ -152,6 +166,9 @@ def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
     table[torch.ops.aten.masked_scatter.default] = _rows_scattered
     table[torch.ops.aten.bucketize.Tensor] = _buckets
     table[torch.ops.aten.arange.start_step] = _fractions
+    table[torch.ops.aten.rsub.Scalar] = _subtracted
+    table[torch.ops.aten.view_as_complex.default] = _complex
+    table[torch.ops.aten.polar.default] = _polar
     for name, number in NEUTRAL.items():
         operator = getattr(torch.ops.aten, name).Tensor
         table[operator] = functools.partial(_almost_neutral, operator, number)
@@ -194,6 +211,20 @@ def _fractions(start: Any, end: Any, step: Any = 1, **options: Any) -> Tensor:
     return torch.stack([torch.full((), number, dtype=options.get("dtype")) for number in numbers])
 
 
+def _subtracted(x: Tensor, other: float, alpha: float = 1) -> Tensor:
+    """``rsub``: ``other - x``. The exporter does not find the type of a number minus an integer tensor."""
+    return torch.sub(torch.full((), other, dtype=torch.result_type(x, other)), x, alpha=alpha)
+
+
+def _complex(pairs: Tensor) -> Tensor:
+    """``view_as_complex``: a tensor whose operators are decomposed into those of its real and imaginary parts."""
+    return ComplexTensor(*pairs.unbind(-1))
+
+
+def _polar(absolute: Tensor, angle: Tensor) -> Tensor:
+    return ComplexTensor(absolute * angle.cos(), absolute * angle.sin())
+
+
 def _almost_neutral(operator: OpOverload, neutral: float, x: Tensor, other: Any, **options: Any) -> Tensor:
     """``x + 1e-8``, as the epsilon of a norm: the exporter's optimizer takes a scalar so close to 0 (or 1) for it."""
     if not (isinstance(other, float) and other != neutral and math.isclose(other, neutral, rel_tol=1e-5, abs_tol=1e-8)):
@@ -214,7 +245,7 @@ def _retraced(module: fx.GraphModule) -> fx.GraphModule:
     implicit, table = _decompositions()
 
     def run(*arguments: Any) -> Any:
-        return fx.Interpreter(module).run(*arguments, enable_io_processing=False)
+        return _Interpreter(module).run(*arguments, enable_io_processing=False)
 
     preserved = _override_composite_implicit_decomp(implicit)
     with _ignore_backend_decomps(), enable_python_dispatcher(), mode, torch.no_grad(), preserved:

@@ -69,6 +69,16 @@ FAMILIES = {
     "cohere": Family("CohereForCausalLM", GROUPED),
     "deberta v2": Family("DebertaV2ForSequenceClassification", {**TEXT, "type_vocab_size": 0}),
     "deberta v2, relative": Family("DebertaV2Model", {**TEXT, "type_vocab_size": 0, **RELATIVE}),
+    "deepseek v2": Family(
+        "DeepseekV2ForCausalLM",
+        {
+            **GROUPED,
+            "num_key_value_heads": 4,
+            **{"q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
+            **{"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+            **{"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+        },
+    ),
     "deit": Family("DeiTModel", IMAGE),
     "dinov2": Family("Dinov2Model", without(IMAGE, "intermediate_size")),
     "distilbert": Family(
@@ -123,6 +133,14 @@ FAMILIES = {
     "gpt neox": Family("GPTNeoXForCausalLM", TEXT),
     "gpt oss": Family("GptOssForCausalLM", {**GROUPED, "head_dim": 8, "num_local_experts": 4, "sliding_window": 4}),
     "granite": Family("GraniteForCausalLM", GROUPED),
+    "llama 4": Family(
+        "Llama4ForCausalLM",
+        {
+            **GROUPED,
+            **{"intermediate_size_mlp": 48, "head_dim": 8, "attention_chunk_size": 4},
+            **{"num_local_experts": 4, "interleave_moe_layer_step": 2},
+        },
+    ),
     "m2m 100": Family("M2M100ForConditionalGeneration", BOTH),
     "marian": Family("MarianMTModel", BOTH),
     "mbart": Family("MBartForConditionalGeneration", BOTH),
@@ -165,13 +183,11 @@ FAMILIES = {
     "xlm roberta": Family("XLMRobertaForTokenClassification", TEXT),
 }
 MAMBA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
-XLNET = {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}
 REFUSED = {  # a family, and a pattern of the reason
     "longformer": (Family("LongformerModel", {**TEXT, "attention_window": 4}), "data-dependent expression"),
     "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
     "vit mae": (Family("ViTMAEModel", IMAGE), "draws random numbers: output, weights"),
     "wav2vec 2 without --input": (Family("Wav2Vec2Model", LAYERS), "--input input_values=16000 gives the shape"),
-    "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
 }
 
 

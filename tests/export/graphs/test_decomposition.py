@@ -117,35 +117,58 @@ def test_rows_are_scattered_and_places_without_a_row_stay(count):
     np.testing.assert_array_equal(found, expected.numpy())
 
 
-class Buckets(nn.Module):
+class Computed(nn.Module):
+    """What a function computes of x."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
     def forward(self, inputs):
-        boundaries = torch.arange(1 / 7, 1.0, 1 / 7)
-        return [torch.bucketize(inputs["x"], boundaries, right=right) for right in (False, True)]
+        return self.function(inputs["x"])
 
 
-@pytest.mark.filterwarnings("ignore")  # about deprecated functions that torch itself calls
-def test_buckets_of_fractions_are_those_of_torch():
-    """Also of the boundaries themselves, whose last bit decides, and beyond the last one."""
-    x = torch.cat([torch.arange(1 / 7, 1.0, 1 / 7), torch.arange(7) * (1.0 / torch.tensor(7)), torch.tensor([-1, 2.0])])
-    program = traced(Buckets(), {"x": x}, {"x": {0: Dim.DYNAMIC}})
-    graph = exporter.export(program, registry=operators(), opset_version=OPSET, verbose=False).model_proto
-    found = session(graph.SerializeToString()).run(None, {"inputs_x": x.numpy()})
-    for actual, expected in zip(found, Buckets()({"x": x}), strict=True):
-        assert actual.tolist() == expected.tolist()
+def buckets(x):
+    boundaries = torch.arange(1 / 7, 1.0, 1 / 7)
+    return [torch.bucketize(x, boundaries, right=right) for right in (False, True)]
 
 
-class AlmostNeutral(nn.Module):
-    def forward(self, inputs):
-        x = inputs["x"]
-        return [x + 1e-8, x - 1e-8, x * (1 + 1e-6), x / (1 + 1e-6)]
-
-
-@pytest.mark.filterwarnings("ignore")  # about deprecated functions that torch itself calls
-def test_a_number_that_is_almost_neutral_stays():
+def almost_neutral(x):
     """The epsilon of a norm may be 1e-8: without it a row of zeros is NaN."""
-    x = torch.tensor([0.0, 1e-8, 1.0])
-    program = traced(AlmostNeutral(), {"x": x}, {"x": {0: Dim.DYNAMIC}})
-    graph = exporter.export(program, registry=operators(), opset_version=OPSET, verbose=False).model_proto
+    return [x + 1e-8, x - 1e-8, x * (1 + 1e-6), x / (1 + 1e-6)]
+
+
+def rotated(x):
+    """Complex numbers of rotary embeddings, as DeepSeek-V2 and Llama 4 have them."""
+    angles = torch.polar(torch.ones_like(x), x) * 1.5
+    return [torch.view_as_real(torch.view_as_complex(torch.stack([x, -x], -1)) * angles[:, None]).flatten(1)]
+
+
+def changed_in_place(x):
+    """As the experts' outputs are summed; a scatter of other operators follows."""
+    total = torch.zeros_like(x)
+    total.add_(x).mul_(2)
+    return [1.0 - total.to(torch.int64), *rotated(total)]
+
+
+EDGES = torch.arange(1 / 7, 1.0, 1 / 7)  # of buckets; the last bit decides
+
+
+@pytest.mark.filterwarnings("ignore")  # about deprecated functions that torch itself calls
+@pytest.mark.parametrize(
+    ("function", "x", "rtol"),
+    [
+        (buckets, torch.cat([EDGES, torch.arange(7) * (1.0 / torch.tensor(7)), torch.tensor([-1, 2.0])]), 0),
+        (almost_neutral, torch.tensor([0.0, 1e-8, 1.0]), 1e-7),
+        (rotated, torch.linspace(-2, 2, 7), 1e-6),
+        (changed_in_place, torch.linspace(-2, 2, 7), 1e-6),
+    ],
+)
+def test_numbers_are_those_of_torch(function, x, rtol):
+    program = traced(Computed(function), {"x": x}, {"x": {0: Dim.DYNAMIC}})
+    with without_repetition():
+        graph = exporter.export(program, registry=operators(), opset_version=OPSET, verbose=False).model_proto
     found = session(graph.SerializeToString()).run(None, {"inputs_x": x.numpy()})
-    for actual, expected in zip(found, AlmostNeutral()({"x": x}), strict=True):
-        np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-7, atol=0)
+    for actual, expected in zip(found, function(x), strict=True):
+        assert actual.dtype == expected.numpy().dtype
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=rtol, atol=0)

@@ -55,7 +55,7 @@ MASKED = {"decoder_head_mask": "weights", "cross_attn_head_mask": "cross_weights
 # Attention that does not go through transformers' AttentionInterface.
 WITHOUT_MASK = {"bloom", "deberta v2", "deberta v2, relative", "falcon", "gpt j", "gpt neo", "mpnet"}
 OTHER_SCORES = {"t5", "t5, encoder", "mt5", "gemma 2", "gemma 4"}  # a bias for the distance; a softcap; other widths
-JOINED = {"bloom", "falcon", "gpt j", "gpt neo", "mt5", "t5"}  # steps that copy the past
+JOINED = {"bloom", "deepseek v2", "falcon", "gpt j", "gpt neo", "mt5", "t5"}  # steps that copy the past
 SITES = {"weights", "head_output", "hidden", "attention_output", "mlp_output"}
 OF_TWO_STACKS = {
     *SITES, *(f"encoder_{site}" for site in SITES), "cross_weights", "cross_head_output", "cross_attention_output"
