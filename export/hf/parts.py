@@ -19,6 +19,7 @@ from export.hf.packed.tower import check_vectors, packed_tower
 MEMBERS = ("get_text_features", "get_image_features", "text_model", "vision_model")
 TYPES = ("token_type_ids", "mm_token_type_ids")
 PICTURES = ("pixel_values", "mm_encoder_outputs")  # arguments of a language model that reads pictures: they, or vectors
+PICTURES_BEFORE = "pictures_before"  # input of a step whose positions depend on the earlier pictures
 # What a processor sends beside the tokens, by model type: 0 = attends in both directions as all of the prompt does,
 # 1 = a token of a picture, which attends in both directions within it.
 TOKEN_TYPES: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -87,14 +88,16 @@ def called(model: PreTrainedModel, inputs: Mapping[str, Any], options: Mapping[s
     if "pixel_values" not in inputs or not reads_pictures(model):
         result: Mapping[str, Any] = model(**inputs, **options)
         return result
-    others = {name: value for name, value in inputs.items() if name != "pixel_values"}
+    others = {name: value for name, value in inputs.items() if name not in ("pixel_values", PICTURES_BEFORE)}
     if types := TOKEN_TYPES.get(model.config.model_type):
         others["token_type_ids"] = types(inputs["input_ids"], model.config.image_token_id)
     pictures = inputs["pixel_values"]
     if tower := packed_tower(model):
         mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
         shape = tuple(pictures.shape[1:])
-        others["position_ids"] = positions_of(tower, shape, model.config.image_token_id, inputs["input_ids"], mask)
+        others["position_ids"] = positions_of(
+            tower, shape, model.config.image_token_id, inputs["input_ids"], mask, inputs.get(PICTURES_BEFORE)
+        )
     recorded = {name: options[name] for name in RECORDED if name in options}
     if is_empty(pictures):
         one = torch.zeros(1, *pictures.shape[1:], dtype=model.dtype)

@@ -34,6 +34,7 @@ class Generation(BaseModel, frozen=True):
 
     refused: str | None = None
     two_stacks: bool = False
+    counts_pictures: bool = False
     past: tuple[tuple[int, int], ...] = ()  # of the keys and values of each layer in turn: heads, width
     pads_left: bool = False
     in_place: bool = False

@@ -20,6 +20,7 @@ from service.ort.failures import RUN_ERRORS
 from service.ort.io_binding import run_into
 
 MASK = "attention_mask"
+PICTURES_BEFORE = "pictures_before"
 KEYS = "n + m"  # the dimension of an output that has all keys
 MAX_SHARED = 32  # sequences in a run: with more, a step is no longer bound by reading the model's weights
 Step = Arrays | Exception
@@ -169,6 +170,9 @@ class SequenceGroup:
         inputs |= lead.encoded if self.decoder.generation.two_stacks else {MASK: mask}
         if not lead.computed and lead.pictures:
             inputs |= lead.source
+        if self.decoder.generation.counts_pictures:
+            counts = [one.pictures if one and one.computed else 0 for one in self._slots]
+            inputs[PICTURES_BEFORE] = np.array(counts, np.int64)
         if lead.changes:
             inputs |= lead.changes.of_step(graph, lead.computed, lead.computed + new)
         run_into(graph.session.onnx, inputs | past.read(), {**outputs, **past.written(new)}, options)

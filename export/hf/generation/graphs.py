@@ -18,6 +18,7 @@ from export.hf.generation.past import IN_PLACE, tensors_of
 from export.hf.generation.quantized import BITS, BLOCK, quantized
 from export.hf.generation.verification import Steps, failure, largest_errors, pads_left
 from export.hf.packed.tower import packed_tower
+from export.hf.parts import PICTURES_BEFORE, called
 from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
@@ -64,8 +65,6 @@ def generation_graphs(
         ModelRefused: it does not generate, torch cannot trace a step, or its steps differ from its whole run.
     """
     model = original.wrapper.model
-    if block.inputs.keys() >= {"input_ids", "pixel_values"} and packed_tower(model):
-        raise ModelRefused("it does not generate: the positions of new tokens depend on the pictures before them")
     if not model.can_generate() or "logits" not in _names_of_result(model, block):
         raise ModelRefused(f"{type(model).__name__} does not generate")
     logits, ids = block.outputs["output"], block.inputs.get("decoder_input_ids") or block.inputs.get("input_ids")
@@ -96,7 +95,7 @@ def generation_graphs(
         report(f"verifying {DECODE}.onnx")
         failed = failure(steps, block, original)
         if failed is None:
-            entry = _entry(model, past, bool(cross), pads_left(steps, block, original), in_place)
+            entry = _entry(model, past, steps, pads_left(steps, block, original), in_place)
             exact = {name: graphs[name] for name in (DECODE, ENCODER) if name in graphs}
             if quantize:
                 report("rounding weights to 8 bits")
@@ -110,11 +109,12 @@ def generation_graphs(
     raise ModelRefused(reasons[-1])
 
 
-def _entry(model: PreTrainedModel, past: Shapes, two_stacks: bool, pads: bool, in_place: bool) -> dict[str, Any]:
+def _entry(model: PreTrainedModel, past: Shapes, steps: Steps, pads: bool, in_place: bool) -> dict[str, Any]:
     config = model.generation_config
     tokens = {name: getattr(config, name, None) for name in TOKENS}
     return {
-        "two_stacks": two_stacks,
+        "two_stacks": steps.encoder is not None,
+        "counts_pictures": steps.counts_pictures,  # a step takes the number of pictures before it
         "past": [list(shape[1:]) for shape in past],  # of keys and values in turn: heads, width
         "pads_left": pads,  # rows of different lengths may share a run, padded at the left
         "in_place": in_place,  # no step copies the past
@@ -124,7 +124,7 @@ def _entry(model: PreTrainedModel, past: Shapes, two_stacks: bool, pads: bool, i
 
 def _names_of_result(model: PreTrainedModel, block: Block) -> set[str]:
     with torch.inference_mode():
-        return set(model(**_drawn(block), return_dict=True))
+        return {*called(model, _drawn(block), {"return_dict": True})}
 
 
 def _drawn(block: Block) -> dict[str, Tensor]:
@@ -142,7 +142,7 @@ def _caches(model: PreTrainedModel, block: Block) -> tuple[Shapes, Shapes]:
     cache = EncoderDecoderCache(own, cross) if has_two_stacks(model) else own
     try:
         with torch.inference_mode():
-            model(**_drawn(block), past_key_values=cache, use_cache=True)
+            called(model, {**_drawn(block), "past_key_values": cache}, {"use_cache": True, "return_dict": True})
         shapes = [[tuple(tensor.shape) for tensor in tensors_of(each)] for each in (own, cross)]
     except Exception as error:  # of many types: other caches, other states than keys and values
         raise ModelRefused(f"it keeps no keys and values: {error}") from None
@@ -187,7 +187,10 @@ def _step_block(block: Block, model: PreTrainedModel, past: Shapes, cross: Shape
     inputs: dict[str, Input] = {}
     if not cross:
         inputs |= {"input_ids": replace(ids, shape=("batch", "m")), "attention_mask": _mask("n + m")}
-        inputs |= {name: spec for name, spec in block.inputs.items() if spec.placeholder}
+        pictures = {name: spec for name, spec in block.inputs.items() if spec.placeholder}
+        inputs |= pictures
+        if pictures and packed_tower(model):
+            inputs[PICTURES_BEFORE] = Input(("batch",), "Pictures before the new tokens.", dtype="int64", minimum=0)
     else:
         inputs["decoder_input_ids"] = ids
         if "attention_mask" in block.inputs and "attention_mask" in arguments_of(model):

@@ -11,7 +11,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from export.hf.generation.past import PastCache, fixed_cache, tensors_of
-from export.hf.parts import called
+from export.hf.parts import PICTURES_BEFORE, called
 from export.hf.wrapper import arguments_of, has_two_stacks
 
 PAST = ("key", "value")
@@ -27,7 +27,8 @@ class Step(nn.Module):
     """New tokens behind a past: the logits of the token after the last one, and the tokens' keys and values.
 
     Inputs: ``input_ids`` [batch, m] and ``attention_mask`` [batch, n + m], with padding at the left, and the pictures
-    among the new tokens, ``pixel_values`` [images, channels, height, width], if the model reads some; of two stacks
+    among the new tokens, ``pixel_values`` [images, channels, height, width], if the model reads some, with
+    ``pictures_before`` [batch] where the positions depend on these; of two stacks
     ``decoder_input_ids`` [batch, m], ``attention_mask`` [batch, s] of the source if it is text, ``cross_key_0``, ...
     [s, batch, heads, width]. ``past_key_0``, ... are [1 + n, batch, heads, width] (``past``).
 
@@ -57,7 +58,7 @@ class Step(nn.Module):
         else:
             mask = inputs["attention_mask"]
             arguments |= {"input_ids": inputs["input_ids"], "attention_mask": mask, "past_key_values": cache}
-            arguments |= {name: inputs[name] for name in ("pixel_values",) if name in inputs}
+            arguments |= {name: inputs[name] for name in ("pixel_values", PICTURES_BEFORE) if name in inputs}
             if "position_ids" in self.known:
                 positions = (mask.cumsum(-1) - 1).clamp(min=0)
                 arguments["position_ids"] = positions[:, -inputs["input_ids"].shape[1] :]

@@ -13,6 +13,7 @@ import numpy as np
 from onnxruntime import InferenceSession
 
 from export.hf.generation.modules import names
+from export.hf.parts import PICTURES_BEFORE
 from export.hf.verification.examples import place
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import budget_of
@@ -41,6 +42,11 @@ class Steps:
     def ids(self) -> str:
         """The name of the input with the tokens."""
         return "decoder_input_ids" if self.encoder else "input_ids"
+
+    @property
+    def counts_pictures(self) -> bool:
+        """Whether a step takes the number of pictures before it."""
+        return PICTURES_BEFORE in {value.name for value in self.decode.get_inputs()}
 
     def source(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """The inputs of every step that are of the encoder."""
@@ -71,12 +77,15 @@ class Steps:
         outputs = [output.name for output in self.decode.get_outputs()]
         mask = np.concatenate([mask, np.ones((batch, steps), np.int64)], axis=1)
         runs: list[Arrays] = []
-        length = 0
+        length = pictures = 0
         for number in range(len(chunks) + steps):
             ids = chunks[number] if number < len(chunks) else runs[-1]["logits"].argmax(-1)[:, None]
             length += ids.shape[1]
             given = {self.ids: ids} if self.encoder else {self.ids: ids, "attention_mask": mask[:, :length]}
+            if self.counts_pictures:
+                given[PICTURES_BEFORE] = np.full(batch, pictures)
             given |= changes(length - ids.shape[1], length)
+            pictures += len(given.get("pixel_values", ()))
             found = dict(zip(outputs, self.decode.run(outputs, {**given, **source, **past}), strict=True))
             past = {name: np.concatenate([past[name], found.pop(name.removeprefix("past_"))]) for name in past}
             runs.append({"ids": ids, **found})

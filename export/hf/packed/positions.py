@@ -13,19 +13,30 @@ from transformers import PreTrainedModel
 from export.hf.packed.tower import grid_of, unit_of
 
 
-def positions_of(tower: Any, shape: tuple[int, ...], token: int, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """The positions, [3, batch, n], of texts in which ``token`` stands for a group of patches of a picture.
+def positions_of(
+    tower: Any,
+    shape: tuple[int, ...],
+    token: int,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    pictures_before: Tensor | None = None,
+) -> Tensor:
+    """The positions, [3, batch, m], of texts in which ``token`` stands for a group of patches of a picture.
 
     Each picture has as many of these tokens as ``tower`` makes of one of ``shape``, [channels, height, width].
+    Of the texts, ``attention_mask`` [batch, n + m] has n earlier tokens, too, with ``pictures_before`` [batch].
     """
     rows, columns = _groups(tower, shape)
-    is_real = attention_mask.to(torch.bool)
+    is_real = attention_mask[:, attention_mask.shape[1] - input_ids.shape[1] :].to(torch.bool)
     is_group = (input_ids == token) & is_real
     is_text = is_real & ~is_group
     groups = is_group.cumsum(-1) - is_group.to(torch.int64)  # before each token
     texts = is_text.cumsum(-1) - is_text.to(torch.int64)
     pictures, place = groups // (rows * columns), groups % (rows * columns)
     start = texts + pictures * max(rows, columns)
+    if pictures_before is not None:
+        tokens_before = attention_mask.sum(-1) - is_real.sum(-1)  # a sum of none has a wrong shape in ONNX Runtime
+        start = start + (tokens_before + pictures_before * (max(rows, columns) - rows * columns))[:, None]
     none = torch.zeros_like(place)
     of_group = torch.stack([none, place // columns, place % columns])
     return torch.where(is_real, start + torch.where(is_group, of_group, none), none)

@@ -131,7 +131,7 @@ def test_a_token_for_a_picture_becomes_those_of_transformers_processor(served):
         assert answer["offsets"][place : place + COUNT] == [[begin, begin + len(IMAGE_TOKEN)]] * COUNT
 
 
-@pytest.mark.parametrize("served", marked("llava", "gemma 3", "internvl"), indirect=True)
+@pytest.mark.parametrize("served", marked("llava", "gemma 3", "internvl", "qwen 2.5 vl", "qwen 3 vl"), indirect=True)
 def test_prompts_with_pictures_generate_the_tokens_of_transformers(served):
     options = {"max_new_tokens": GENERATED, "do_sample": False, "output_attentions": True}
     body = {"max_new_tokens": GENERATED, "ignore_eos": True, "outputs": ["weights"]}
@@ -150,7 +150,7 @@ def test_prompts_with_pictures_generate_the_tokens_of_transformers(served):
                 assert not own[..., :-window].any()
 
 
-@pytest.mark.parametrize("served", marked("llava"), indirect=True)
+@pytest.mark.parametrize("served", marked("llava", "qwen 3 vl"), indirect=True)
 def test_prompts_of_a_list_have_pictures_in_their_order(served):
     def generated(**body):
         answer = served.client.post("/v1/generate/mine", json={**body, "max_new_tokens": 3, "next_tokens": 2})
