@@ -10,7 +10,7 @@ Internal functions are those of torch 2.13.
 import builtins
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
@@ -167,6 +167,7 @@ def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
     table[torch.ops.aten.bucketize.Tensor] = _buckets
     table[torch.ops.aten.arange.start_step] = _fractions
     table[torch.ops.aten.rsub.Scalar] = _subtracted
+    table[torch.ops.aten.sum.dim_IntList] = _sum
     table[torch.ops.aten.view_as_complex.default] = _complex
     table[torch.ops.aten.polar.default] = _polar
     for name, number in NEUTRAL.items():
@@ -214,6 +215,14 @@ def _fractions(start: Any, end: Any, step: Any = 1, **options: Any) -> Tensor:
 def _subtracted(x: Tensor, other: float, alpha: float = 1) -> Tensor:
     """``rsub``: ``other - x``. The exporter does not find the type of a number minus an integer tensor."""
     return torch.sub(torch.full((), other, dtype=torch.result_type(x, other)), x, alpha=alpha)
+
+
+def _sum(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, **options: Any) -> Tensor:
+    """``sum`` along axes that are counted from the first: ONNX Runtime's sum of no numbers along the last one, -1,
+    has the shape of ``x``."""
+    if keepdim or not dim or min(dim) >= 0:
+        return NotImplemented  # type: ignore[no-any-return]
+    return torch.sum(x, [axis % x.ndim for axis in dim], **options)
 
 
 def _complex(pairs: Tensor) -> Tensor:

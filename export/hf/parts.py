@@ -27,6 +27,7 @@ TOKEN_TYPES: dict[str, Callable[[Tensor, int], Tensor]] = {
     "paligemma": lambda ids, _: torch.zeros_like(ids),
 }
 RECORDED = ("output_attentions", "output_hidden_states", "return_dict")  # options of a call
+PADDING = "pixel_attention_mask"  # argument of a tower: which pixels are not padding
 NO_CHECKS = "TRANSFORMERS_DISABLE_TORCH_CHECK"
 
 
@@ -66,10 +67,21 @@ def config_of(model: PreTrainedModel, name: str) -> Any:
     return model.config.vision_config if name == "pixel_values" else model.config.text_config
 
 
+class _All:
+    """The number of pictures, which a list has in place of those of each text."""
+
+    def item(self) -> "_All":
+        return self
+
+
+_ALL = _All()
+
+
 class _AllAtOnce(TorchFunctionMode):
     """A context in which a loop over the pictures of [pictures, tokens, width] takes all at once, as one picture.
 
-    A graph has no number of pictures, so that it cannot repeat a step for each.
+    A graph has no number of pictures, so that it cannot repeat a step for each. Nor can it leave out those that are
+    all zeros, which are the padding of texts with fewer pictures (Idefics); here every picture is one of a text.
     """
 
     def __torch_function__(
@@ -77,6 +89,12 @@ class _AllAtOnce(TorchFunctionMode):
     ) -> Any:
         if func in (Tensor.__len__, Tensor.unbind) and args[0].ndim == 3 and args[0].is_floating_point():
             return 1 if func is Tensor.__len__ else (args[0].flatten(0, 1),)
+        if func is Tensor.__getitem__ and isinstance(args[1], Tensor) and args[1].dtype == torch.bool:
+            return args[0]
+        if func in (Tensor.tolist, Tensor.unbind) and not args[0].is_floating_point():
+            return [_ALL]
+        if func is Tensor.split and args[1] == [_ALL]:
+            return (args[0],)
         return func(*args, **(kwargs or {}))
 
 
@@ -132,6 +150,8 @@ def _features(model: Any, pixel_values: Tensor, options: Mapping[str, bool]) -> 
         if "deepstack_features" in seen:  # of Qwen3-VL, for its first layers
             seen.deepstack_features = [(layer.flatten(0, 1),) for layer in seen.deepstack_features]
         return seen
+    if PADDING in signature(model.get_image_features).parameters:  # the pictures of each text are a row
+        pixel_values = pixel_values[None]
     with _AllAtOnce():
         return model.get_image_features(pixel_values, **options)
 

@@ -95,6 +95,19 @@ READERS = {
         "Qwen2VL",
         PIXELS,
     ),
+    "smolvlm": Towers(
+        Family(
+            "SmolVLMForConditionalGeneration",
+            {
+                **CONFIG,
+                "scale_factor": 2,
+                "text_config": {**GROUPED, "model_type": "llama"},
+                "vision_config": {**IMAGE, "patch_size": 2},
+            },
+        ),
+        "Siglip",
+        {"size": SIZE},
+    ),
     "internvl": Towers(
         Family(
             "InternVLForConditionalGeneration",

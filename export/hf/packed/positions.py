@@ -35,7 +35,7 @@ def positions_of(
     pictures, place = groups // (rows * columns), groups % (rows * columns)
     start = texts + pictures * max(rows, columns)
     if pictures_before is not None:
-        tokens_before = attention_mask.sum(-1) - is_real.sum(-1)  # a sum of none has a wrong shape in ONNX Runtime
+        tokens_before = attention_mask.sum(-1) - is_real.sum(-1)
         start = start + (tokens_before + pictures_before * (max(rows, columns) - rows * columns))[:, None]
     none = torch.zeros_like(place)
     of_group = torch.stack([none, place // columns, place % columns])

@@ -57,7 +57,8 @@ class Served:
                 given["mm_token_type_ids"] = (given["input_ids"] == TOKEN).int()
             seen = self.processor(opened, return_tensors="pt")
             given |= {name: seen[name] for name in ("image_grid_thw",) if name in seen}
-            given["pixel_values"] = seen["pixel_values"].to(dtype)
+            pixels = seen["pixel_values"].to(dtype)
+            given["pixel_values"] = pixels[None] if model_type == "smolvlm" else pixels
         return given
 
     @property
@@ -131,7 +132,7 @@ def test_a_token_for_a_picture_becomes_those_of_transformers_processor(served):
         assert answer["offsets"][place : place + COUNT] == [[begin, begin + len(IMAGE_TOKEN)]] * COUNT
 
 
-@pytest.mark.parametrize("served", marked("llava", "gemma 3", "internvl", "qwen 2.5 vl", "qwen 3 vl"), indirect=True)
+@pytest.mark.parametrize("served", marked("llava", "gemma 3", "internvl", "qwen 2.5 vl", "qwen 3 vl", "smolvlm"), indirect=True)
 def test_prompts_with_pictures_generate_the_tokens_of_transformers(served):
     options = {"max_new_tokens": GENERATED, "do_sample": False, "output_attentions": True}
     body = {"max_new_tokens": GENERATED, "ignore_eos": True, "outputs": ["weights"]}
