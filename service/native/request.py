@@ -237,7 +237,7 @@ def parse_fields(
         if reference is not None and name in own:
             continue
         if name in fields and not (fields[name] is None and _may_be_left_out(tensor, model, source)):
-            indices = index_input(model.signature, name, reader.part(fields[name])) if name in AXES else None
+            indices = _indices(name, fields[name], model, reader) if name in AXES else None
             if indices is None:
                 tensors[name] = reader.tensor(tensor, fields[name], spec.inputs[name].mask)
             else:
@@ -246,6 +246,15 @@ def parse_fields(
     flag = fields.get(ADDITIVE_MASK)
     additive = flag is not None and FLAG.read(ADDITIVE_MASK, flag)
     return ParsedRequest(tensors, outputs, selection, additive, computed, reference)
+
+
+def _indices(name: str, element: Any, model: Model, reader: JsonReader) -> np.ndarray | None:
+    """The tensor of the graph's own input of indices; None where ``element`` is read as any other tensor."""
+    value = reader.part(element)
+    is_list = isinstance(value, JsonArray) and len(value) <= MAX_ITEMS
+    indices = index_input(model.signature, name, [*value] if is_list else value)
+    reader.brackets += is_list and indices is not None
+    return indices
 
 
 def _may_be_left_out(tensor: TensorSpec, model: Model, source: InputSource[Any]) -> bool:

@@ -178,13 +178,14 @@ def describe_options(block: bool) -> str:
 def index_input(signature: Signature, name: str, value: Any) -> np.ndarray | None:
     """The tensor of a graph's own input of indices, such as the ``layers`` of an encoder, from a number or text.
 
-    None where the graph has no such input, or ``value`` is neither.
+    So is that of a list that counts from the end. None where the graph has no such input, or of another ``value``.
 
     Raises:
         Invalid: it is no such number or text, or an index is out of range.
     """
     tensor, spec = signature.inputs.get(name), signature.spec
-    if tensor is None or spec is None or not (type(value) is int or isinstance(value, str)):
+    counts_from_end = isinstance(value, list) and any(type(one) is int and one < 0 for one in value)
+    if tensor is None or spec is None or not (type(value) is int or isinstance(value, str) or counts_from_end):
         return None
     last = spec.inputs[name].maximum
     if len(tensor.shape) != 1 or tensor.dtype.kind != "i" or not isinstance(last, int):

@@ -204,10 +204,15 @@ def test_axes_that_the_query_leaves_out_are_left_out(client, options):
             np.testing.assert_array_equal(less[0], least)
 
 
-@pytest.mark.parametrize("layers", [[1], {"shape": [1], "data": [1]}], ids=["list", "tensor"])
+@pytest.mark.parametrize("layers", [[1], [-1], {"shape": [1], "data": [1]}], ids=["list", "from the end", "tensor"])
 def test_layers_of_a_graph_are_a_tensor_too(client, whole, layers):
     found = native(client, "encoder", ["weights"], layers=layers)["weights"]
     np.testing.assert_array_equal(np.asarray(found, np.float32), whole["encoder"][1:])
+
+
+def test_a_layer_before_the_first_is_refused_in_a_list_too(client):
+    answer = post(client, "encoder", {**TOKENS, "layers": [0, -3]}).json()
+    assert (answer["field"], answer["detail"]) == ("layers", "layers: expected indices from -2 to 1, got -3")
 
 
 def test_the_vectors_of_heads_are_selected_and_not_reduced(client):
