@@ -10,7 +10,7 @@ Internal functions are those of torch 2.13.
 import builtins
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
@@ -43,6 +43,9 @@ from torch.onnx._internal.fx.passes import type_promotion
 MAX_FRACTIONS = 1024  # numbers that a graph has as constants
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
 NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}  # numbers that change nothing
+REDUCTIONS = (
+    torch.ops.aten.sum.dim_IntList, torch.ops.aten.mean.dim, torch.ops.aten.all.dim, torch.ops.aten.any.dim
+)  # fmt: skip
 DETACH = torch.ops.aten.detach_.default  # changes no number
 ASSERTION = torch.ops.aten._assert_tensor_metadata.default  # of a dtype that tracing has seen
 WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # a plain call
@@ -167,12 +170,13 @@ def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
     table[torch.ops.aten.bucketize.Tensor] = _buckets
     table[torch.ops.aten.arange.start_step] = _fractions
     table[torch.ops.aten.rsub.Scalar] = _subtracted
-    table[torch.ops.aten.sum.dim_IntList] = _sum
+    for operator in REDUCTIONS:
+        table[operator] = functools.partial(_reduced, operator)
     table[torch.ops.aten.view_as_complex.default] = _complex
     table[torch.ops.aten.polar.default] = _polar
     for name, number in NEUTRAL.items():
-        operator = getattr(torch.ops.aten, name).Tensor
-        table[operator] = functools.partial(_almost_neutral, operator, number)
+        binary = getattr(torch.ops.aten, name).Tensor
+        table[binary] = functools.partial(_almost_neutral, binary, number)
     return _split_decomp_table_to_cia_and_python_decomp(table)
 
 
@@ -217,12 +221,15 @@ def _subtracted(x: Tensor, other: float, alpha: float = 1) -> Tensor:
     return torch.sub(torch.full((), other, dtype=torch.result_type(x, other)), x, alpha=alpha)
 
 
-def _sum(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, **options: Any) -> Tensor:
-    """``sum`` along axes that are counted from the first: ONNX Runtime's sum of no numbers along the last one, -1,
-    has the shape of ``x``."""
-    if keepdim or not dim or min(dim) >= 0:
+def _reduced(operator: OpOverload, x: Tensor, dim: Any, keepdim: bool = False, **options: Any) -> Tensor:
+    """A reduction along axes that are counted from the first: ONNX Runtime's reduction of no numbers along the last
+    one, -1, has the shape of ``x``."""
+    axes = [dim] if isinstance(dim, int) else dim
+    if keepdim or not axes or min(axes) >= 0:
         return NotImplemented  # type: ignore[no-any-return]
-    return torch.sum(x, [axis % x.ndim for axis in dim], **options)
+    counted = [axis % x.ndim for axis in axes]
+    result: Tensor = operator(x, counted[0] if isinstance(dim, int) else counted, **options)
+    return result
 
 
 def _complex(pairs: Tensor) -> Tensor:

@@ -104,13 +104,12 @@ def _no_collections() -> Iterator[None]:
 
 
 def _rename_inner(graph: onnx_ir.Graph) -> None:
-    """Rename inner values with the name of an input or output: torch names values after operators."""
+    """Rename inner values with the name of an input or output: torch names values after operators and arguments."""
     own = {id(value) for value in (*graph.inputs, *graph.outputs)}
     names = {value.name for value in (*graph.inputs, *graph.outputs)}
-    for node in graph:
-        for value in node.outputs:
-            if value.name in names and id(value) not in own:
-                value.name = f"{value.name}_inner"
+    for value in (*graph.initializers.values(), *(value for node in graph for value in node.outputs)):
+        if value.name in names and id(value) not in own:
+            value.name = f"{value.name}_inner"
 
 
 def part_of(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:

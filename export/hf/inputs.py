@@ -26,7 +26,7 @@ RANKS = {  # of an input without the batch
 FRAMES = 1000  # of 10 seconds of sound, as most feature extractors make them
 # Shapes for the flag --input, the likeliest first; a refusal names the first that the model can be called with.
 EXAMPLES: Mapping[str, Sequence[tuple[int, ...]]] = {
-    "pixel_values": ((3, 224, 224), (2, 3, 224, 224)),
+    "pixel_values": ((3, 224, 224), (3, 336, 336), (2, 3, 224, 224)),
     "pixel_values_videos": ((16, 3, 224, 224),),
     "input_features": [
         shape for width in (80, 128, 160, 100, 64) for shape in ((width, FRAMES), (FRAMES, width), (1, FRAMES, width))

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 
+from export.hf.packed.at_once import AllAtOnce
+from export.hf.packed.patches import patch_tower, patches_of
 from export.hf.packed.positions import check_positions, positions_of
 from export.hf.packed.tower import check_vectors, packed_tower
 
@@ -20,13 +21,15 @@ MEMBERS = ("get_text_features", "get_image_features", "text_model", "vision_mode
 TYPES = ("token_type_ids", "mm_token_type_ids")
 PICTURES = ("pixel_values", "mm_encoder_outputs")  # arguments of a language model that reads pictures: they, or vectors
 PICTURES_BEFORE = "pictures_before"  # input of a step whose positions depend on the earlier pictures
-# What a processor sends beside the tokens, by model type: 0 = attends in both directions as all of the prompt does,
-# 1 = a token of a picture, which attends in both directions within it.
-TOKEN_TYPES: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "gemma3": lambda ids, picture: (ids == picture).to(ids.dtype),
-    "paligemma": lambda ids, _: torch.zeros_like(ids),
+# What a processor sends beside the tokens, by model type, with its name: 0 = attends in both directions as all of the
+# prompt does, 1 = a token of a picture, which attends in both directions within it.
+TOKEN_TYPES: dict[str, tuple[str, Callable[[Tensor, int], Tensor]]] = {
+    "gemma3": (TYPES[0], lambda ids, picture: (ids == picture).to(ids.dtype)),
+    "gemma4": (TYPES[1], lambda ids, picture: (ids == picture).to(ids.dtype)),
+    "paligemma": (TYPES[0], lambda ids, _: torch.zeros_like(ids)),
 }
 RECORDED = ("output_attentions", "output_hidden_states", "return_dict")  # options of a call
+OF_PICTURES = "image_position_ids"  # argument of a model: the positions of the patches for its tower
 PADDING = "pixel_attention_mask"  # argument of a tower: which pixels are not padding
 NO_CHECKS = "TRANSFORMERS_DISABLE_TORCH_CHECK"
 
@@ -67,37 +70,6 @@ def config_of(model: PreTrainedModel, name: str) -> Any:
     return model.config.vision_config if name == "pixel_values" else model.config.text_config
 
 
-class _All:
-    """The number of pictures, which a list has in place of those of each text."""
-
-    def item(self) -> "_All":
-        return self
-
-
-_ALL = _All()
-
-
-class _AllAtOnce(TorchFunctionMode):
-    """A context in which a loop over the pictures of [pictures, tokens, width] takes all at once, as one picture.
-
-    A graph has no number of pictures, so that it cannot repeat a step for each. Nor can it leave out those that are
-    all zeros, which are the padding of texts with fewer pictures (Idefics); here every picture is one of a text.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in (Tensor.__len__, Tensor.unbind) and args[0].ndim == 3 and args[0].is_floating_point():
-            return 1 if func is Tensor.__len__ else (args[0].flatten(0, 1),)
-        if func is Tensor.__getitem__ and isinstance(args[1], Tensor) and args[1].dtype == torch.bool:
-            return args[0]
-        if func in (Tensor.tolist, Tensor.unbind) and not args[0].is_floating_point():
-            return [_ALL]
-        if func is Tensor.split and args[1] == [_ALL]:
-            return (args[0],)
-        return func(*args, **(kwargs or {}))
-
-
 def called(model: PreTrainedModel, inputs: Mapping[str, Any], options: Mapping[str, bool]) -> Mapping[str, Any]:
     """The fields of the result of the model's call; ``image`` has those of the tower that read the pictures.
 
@@ -107,8 +79,9 @@ def called(model: PreTrainedModel, inputs: Mapping[str, Any], options: Mapping[s
         result: Mapping[str, Any] = model(**inputs, **options)
         return result
     others = {name: value for name, value in inputs.items() if name not in ("pixel_values", PICTURES_BEFORE)}
-    if types := TOKEN_TYPES.get(model.config.model_type):
-        others["token_type_ids"] = types(inputs["input_ids"], model.config.image_token_id)
+    if model.config.model_type in TOKEN_TYPES:
+        name, types = TOKEN_TYPES[model.config.model_type]
+        others[name] = types(inputs["input_ids"], model.config.image_token_id)
     pictures = inputs["pixel_values"]
     if tower := packed_tower(model):
         mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
@@ -142,7 +115,7 @@ def tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
     return sum(prod(part.shape[:-1]) for part in vectors)
 
 
-def _features(model: Any, pixel_values: Tensor, options: Mapping[str, bool]) -> Any:
+def _features(model: Any, pixel_values: Tensor, options: Mapping[str, Any]) -> Any:
     """The result of the tower, of which ``pooler_output`` takes the places of tokens."""
     if tower := packed_tower(model):
         seen = tower(pixel_values, **options)
@@ -152,7 +125,10 @@ def _features(model: Any, pixel_values: Tensor, options: Mapping[str, bool]) -> 
         return seen
     if PADDING in signature(model.get_image_features).parameters:  # the pictures of each text are a row
         pixel_values = pixel_values[None]
-    with _AllAtOnce():
+    if tower := patch_tower(model):
+        pixel_values, positions = patches_of(tower, pixel_values)
+        options = {**options, OF_PICTURES: positions}
+    with AllAtOnce():
         return model.get_image_features(pixel_values, **options)
 
 

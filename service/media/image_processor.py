@@ -31,6 +31,7 @@ KINDS = {  # those of transformers that have these steps and no others
     "CLIP": Kind(BICUBIC, is_square=False, crops=True),
     "DeiT": Kind(BICUBIC, crops=True),
     "Gemma3": Kind(BILINEAR, without="do_pan_and_scan"),
+    "Gemma4": Kind(BICUBIC, is_any=True),
     "Glm4v": Kind(BICUBIC, is_any=True),
     "Llava": Kind(BICUBIC, is_square=False, crops=True, without="do_pad"),
     "OwlViT": Kind(BICUBIC),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from tests.support.families import GROUPED, IMAGE, Family, save
+from tests.support.families import FAMILIES, GROUPED, IMAGE, Family, save
 from tests.support.texts import tokenizer
 from tests.support.towers import CROPPED, SIZE, Towers
 
@@ -67,6 +67,25 @@ READERS = {
         ),
         "Siglip",
         {"size": SIZE},
+    ),
+    "gemma 4": Towers(
+        Family(
+            "Gemma4ForConditionalGeneration",
+            {
+                **CONFIG,
+                **{"audio_config": None, "audio_token_id": 57, "video_token_id": 56},
+                "text_config": {
+                    **{**FAMILIES["gemma 4"].config, "sliding_window": 8},
+                    "use_bidirectional_attention": "vision",
+                },
+                "vision_config": {
+                    **{**PATCHES, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4},
+                    **{"num_channels": 3, "head_dim": 8, "pooling_kernel_size": 2, "position_embedding_size": 16},
+                },
+            },
+        ),
+        "Gemma4",
+        {"patch_size": 2, "pooling_kernel_size": 2, "max_soft_tokens": 70, "do_resize": False},
     ),
     "qwen 2.5 vl": Towers(
         Family(

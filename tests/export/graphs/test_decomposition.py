@@ -151,9 +151,10 @@ def changed_in_place(x):
     return [1.0 - total.to(torch.int64), *rotated(total)]
 
 
-def sums(x):
-    """Of no numbers, too."""
-    return [x[:, None].expand(-1, 2).sum(-1), x[:, None].sum((-1, -2)), x[:0, None].sum(-1)]
+def reduced(x):
+    """Also no numbers."""
+    pairs, none = x[:, None].expand(-1, 2), x[:0, None]
+    return [*(of.sum(-1) for of in (pairs, none)), pairs.sum((-1, -2)), none.mean(-1), (none > 0).all(-1)]
 
 
 EDGES = torch.arange(1 / 7, 1.0, 1 / 7)  # of buckets; the last bit decides
@@ -165,7 +166,7 @@ EDGES = torch.arange(1 / 7, 1.0, 1 / 7)  # of buckets; the last bit decides
     [
         (buckets, torch.cat([EDGES, torch.arange(7) * (1.0 / torch.tensor(7)), torch.tensor([-1, 2.0])]), 0),
         (almost_neutral, torch.tensor([0.0, 1e-8, 1.0]), 1e-7),
-        (sums, torch.linspace(1, 2, 7), 1e-6),
+        (reduced, torch.linspace(1, 2, 7), 1e-6),
         (rotated, torch.linspace(-2, 2, 7), 1e-6),
         (changed_in_place, torch.linspace(-2, 2, 7), 1e-6),
     ],

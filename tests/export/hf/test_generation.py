@@ -31,7 +31,7 @@ def described(generating):
 
 def test_the_metadata_says_how_a_model_generates(generating):
     assert metadata_entry(generating / "models" / "gpt" / "1", "generation") == {
-        "two_stacks": False, "past": [[4, 8]] * 4, "pads_left": True, "in_place": True,
+        "two_stacks": False, "counts_pictures": False, "past": [[4, 8]] * 4, "pads_left": True, "in_place": True,
         "tokens": {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1},
     }  # fmt: skip
 

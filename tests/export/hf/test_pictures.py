@@ -23,6 +23,7 @@ SLACK = 4  # of two float32 runs of the same numbers, one may be so many times a
 EPS = np.finfo(np.float32).eps
 COUNT = 16  # tokens of a picture
 SIDES = (16, 16)
+POSITIONS = "image_position_ids"  # of patches
 SENT = [files()[mode] for mode in ("JPEG", "320x240")]
 PICTURES = [text_of(content) for content in SENT]
 TEXT, BOTH, WORDS = "who sat on <image> when", "the cat <image> sat <image> on the mat", "the cat sat on the mat"
@@ -53,11 +54,11 @@ class Served:
             given["token_type_ids"] = torch.zeros_like(given["input_ids"])
         if contents:
             opened = [Image.open(io.BytesIO(content)).convert("RGB") for content in contents]
-            if self.is_packed:  # of any size, but Heed has one
+            if self.is_packed or model_type == "gemma4":  # of any size, but Heed has one
                 opened = [picture.resize(SIDES, Image.Resampling.BICUBIC) for picture in opened]
                 given["mm_token_type_ids"] = (given["input_ids"] == TOKEN).int()
             seen = self.processor(opened, return_tensors="pt")
-            given |= {name: seen[name] for name in ("image_grid_thw",) if name in seen}
+            given |= {name: seen[name] for name in ("image_grid_thw", POSITIONS) if name in seen}
             pixels = seen["pixel_values"].to(dtype)
             given["pixel_values"] = pixels[None] if model_type == "smolvlm" else pixels
         return given
@@ -74,12 +75,18 @@ class Served:
         with torch.no_grad(), in_float64() if dtype == torch.float64 else nullcontext():
             result = self.model(**given, **recorded)
             has_tower = contents and not self.is_packed
-            tower = self.model.get_image_features(given["pixel_values"], **recorded) if has_tower else None
+            seen = {name: given[name] for name in ("pixel_values", POSITIONS) if name in given}
+            tower = self.model.get_image_features(**seen, **recorded) if has_tower else None
         outputs = {"output": result.logits}
         for prefix, of in (("", result), *([("vision_", tower)] if tower else [])):
             outputs[f"{prefix}weights"] = torch.stack(of.attentions)
-            outputs[f"{prefix}hidden_states"] = torch.stack(of.hidden_states)
-        return {name: tensor.double().numpy() for name, tensor in outputs.items()}
+            if len({layer.shape for layer in of.hidden_states}) == 1:  # the last one of Gemma 4's tower is pooled
+                outputs[f"{prefix}hidden_states"] = torch.stack(of.hidden_states)
+        arrays = {name: tensor.double().numpy() for name, tensor in outputs.items()}
+        if POSITIONS in given:  # of Gemma 4, whose processor adds patches of padding
+            count = int((given[POSITIONS][0] >= 0).all(-1).sum())
+            arrays["vision_weights"] = arrays["vision_weights"][..., :count, :count]
+        return arrays
 
 
 def marked(*names):
