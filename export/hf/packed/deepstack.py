@@ -19,6 +19,5 @@ def add_by_masks(model: PreTrainedModel) -> None:
 
 def _added(_part: Any, hidden_states: Tensor, visual_pos_masks: Tensor, visual_embeds: Tensor) -> Tensor:
     """``hidden_states`` [batch, n, width] plus ``visual_embeds`` [places, width] where the masks [batch, n] are."""
-    is_place = visual_pos_masks[..., None].expand_as(hidden_states)
     vectors = visual_embeds.to(hidden_states.dtype)
-    return hidden_states + torch.zeros_like(hidden_states).masked_scatter(is_place, vectors)
+    return hidden_states + torch.zeros_like(hidden_states).masked_scatter(visual_pos_masks[..., None], vectors)

@@ -160,6 +160,15 @@ def test_prompts_with_pictures_generate_the_tokens_of_transformers(served):
 
 
 @pytest.mark.parametrize("served", marked("llava", "qwen 3 vl"), indirect=True)
+def test_a_generated_token_of_pictures_has_no_picture(served):
+    """It has its own vector, as in transformers; other tokens of the run are not affected."""
+    body = {"input_ids": [4, 5, 6], "max_new_tokens": 40, "ignore_eos": True, "temperature": 100}
+    answers = [served.client.post("/v1/generate/mine", json={**body, "seed": seed}) for seed in range(4)]
+    assert [answer.status_code for answer in answers] == [200] * 4, answers[0].text
+    assert TOKEN in [token["id"] for answer in answers for token in answer.json()["generated"]]
+
+
+@pytest.mark.parametrize("served", marked("llava", "qwen 3 vl"), indirect=True)
 def test_prompts_of_a_list_have_pictures_in_their_order(served):
     def generated(**body):
         answer = served.client.post("/v1/generate/mine", json={**body, "max_new_tokens": 3, "next_tokens": 2})
