@@ -12,7 +12,9 @@ FORMATS = ("JPEG", "PNG", "WEBP")
 SIGNATURE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|RIFF....WEBP", re.DOTALL)  # the start of a file of these
 MAX_SCANS = 100  # of a JPEG, each of which may have all pixels
 END_OF_SCAN_HEADER = b"\xff\xda"
-OPAQUE_BYTES, BYTES = 12, 28  # memory for each pixel: unpacked, turned, and as RGB; with transparency on white, too
+# Memory for each pixel: unpacked, turned, and as RGB; with transparency on white, too, and that of WebP's decoder.
+OPAQUE_BYTES, BYTES = 12, 28
+BAND = 1 << 18  # pixels
 WHITE = (255, 255, 255, 255)
 
 Image.MAX_IMAGE_PIXELS = None  # ImageSource has a limit that is lower
@@ -52,7 +54,8 @@ class Picture:
     @property
     def memory(self) -> int:
         """Upper bound in bytes on what ``unpacked`` takes."""
-        return self.pixels * (OPAQUE_BYTES if self._image.mode in ("RGB", "L", "1") else BYTES)
+        is_small = self._image.mode in ("RGB", "L", "1") and self._image.format != "WEBP"
+        return self.pixels * (OPAQUE_BYTES if is_small else BYTES)
 
     def unpacked(self, channels: int) -> Image.Image:
         """The picture as it is to be seen, of one channel (luminance) or three, and what is transparent on white.
@@ -65,6 +68,15 @@ class Picture:
         with decoding(self.field):
             image = ImageOps.exif_transpose(self._image)
             if "A" in image.getbands() or image.info.get("transparency") is not None:
-                image = image.convert("RGBA")
-                image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
+                image = _on_white(image.convert("RGBA"))
             return image.convert("RGB" if channels == 3 else "L")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """An image with transparency on white, some rows at a time: Pillow keeps the interpreter's lock meanwhile."""
+    result = Image.new("RGBA", image.size, WHITE)
+    rows = max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        band = image.crop((0, top, image.width, min(top + rows, image.height)))
+        result.paste(Image.alpha_composite(Image.new("RGBA", band.size, WHITE), band), (0, top))
+    return result

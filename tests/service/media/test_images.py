@@ -209,6 +209,15 @@ def test_pictures_beside_pixel_values(client):
     assert (response.status_code, response.json()["field"]) == (400, "pixel_values")
 
 
+@pytest.mark.parametrize(("width", "height"), [(1100, 700), (1, 900), (300_000, 2)])
+def test_a_large_picture_with_transparency_is_on_white(width, height):
+    """It is put there some rows at a time."""
+    picture = noise(width, height, "RGBA")
+    white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
+    found = Picture(file_of(picture), "images").unpacked(3)
+    np.testing.assert_array_equal(found, Image.alpha_composite(white, picture).convert("RGB"))
+
+
 def test_pictures_that_need_more_memory_than_there_is(tmp_path):
     write_picture_model(tmp_path / "colour" / "1", SIDE, SIDE, VIT)
     with running(tmp_path, memory_budget_bytes=8 << 20) as client:
