@@ -115,6 +115,16 @@ class SequenceGroup:
         }
         return {}
 
+    def separated(self, sequence: GrowingSequence) -> Past:
+        """The past of a member, which leaves its slot, for runs of its own."""
+        if sequence.past is None:
+            assert self.past is not None
+            slot = self._slots.index(sequence)
+            sequence.past = Past.joined([(self.past, slot, sequence.computed)], sequence.end, 1)
+            self._slots[slot] = None
+        own, sequence.past = sequence.past, None
+        return own
+
     def _step(
         self, sequence: GrowingSequence, slot: int, logits: np.ndarray, outputs: Arrays, layers: np.ndarray | None
     ) -> Step:
@@ -226,8 +236,8 @@ class SequenceGroup:
             (past, staying[one], one.computed) if one in staying else (_own(one), 0, one.computed)
             for one in self.members
         ]
-        self._slots = [*self.members]
         joined = Past.joined(sources, rows, len(sources))
+        self._slots = [*self.members]
         for one in self.members:
             one.past = None
         return joined

@@ -2,7 +2,8 @@
 
 A step begins as soon as the one before has ended, while its tokens are written. It waits for prompts that are being
 run, so that their sequences share it, too: else each group of requests would need more steps than its longest sequence.
-A sequence whose client reads too slowly leaves its group, which does not wait for it.
+A sequence whose client reads too slowly leaves its group, which does not wait for it. Where a run fails, each of its
+sequences goes on alone, so that an error is that of the sequence that causes it.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ from service.engine.engine import Engine
 from service.generation.counters import GenerationCounters
 from service.generation.decoder import Decoder
 from service.generation.group import SequenceGroup
+from service.generation.past import Past
 from service.generation.sequence import Arrays, GrowingSequence
+from service.ort.failures import RUN_ERRORS
 
 MAX_PAUSE_S = 0.5  # of a group, for prompts
 PAUSE_SHARE = 0.25  # of the time of its steps, for which it may pause again
@@ -227,6 +230,11 @@ class Scheduler:
                 try:
                     await self._engine.run(group.task(is_accepted=True))
                     steps: list[Arrays | Exception] = [group.steps[member.sequence] for member in ready]
+                except RUN_ERRORS as error:
+                    if len(ready) > 1:
+                        await self._separate(group, ready)  # it may be the fault of one of them
+                        continue
+                    steps = [error]
                 except Exception as error:
                     steps = [error] * len(ready)
                 else:
@@ -245,6 +253,20 @@ class Scheduler:
                 if not member.sequence.has_ended:
                     member.put(failure)
 
+    async def _separate(self, group: Group, members: list[Member]) -> None:
+        """Let each of ``members`` of ``group`` go on in a group of its own."""
+        for member in members:
+            past = await asyncio.to_thread(group.separated, member.sequence)
+            if member in group.all:  # its client has not left meanwhile
+                self._begin_alone(member, group, past)
+
+    def _begin_alone(self, member: Member, group: Group, past: Past) -> None:
+        """Run the steps of ``member`` behind ``past``, and not in ``group`` any longer."""
+        group.all.remove(member)
+        own = Group(member.sequence, self._engine)
+        own.past = past
+        self._begin(member, own)
+
     def _with_room(self, group: Group, ready: list[Member]) -> list[Member]:
         """The members of the next run: where memory is short, those that are new get a group of their own."""
         group.extra.release()
@@ -255,10 +277,7 @@ class Scheduler:
             ready = [member for member in ready if member not in new] or [new.pop(0)]
             group.members = [member.sequence for member in ready]
             for member in new:
-                group.all.remove(member)
-                own = Group(member.sequence, self._engine)
-                own.past, member.sequence.past = member.sequence.past, None
-                self._begin(member, own)
+                self._begin_alone(member, group, group.separated(member.sequence))
             extra = group.extra_bytes
         if budget.has_room(extra):
             group.extra.add(extra)

@@ -15,6 +15,7 @@ from service.generation.scheduler import Scheduler
 from service.generation.sequence import LOGPROB, TOKEN, GrowingSequence, Wanted
 from service.model.loader import open_version
 from service.ort import device_memory
+from service.ort.failures import RUN_ERRORS
 from service.ort.provider import Provider
 from service.selection.options import read_selection
 from tests.support.device import emulate_device
@@ -24,6 +25,7 @@ from tests.support.waiting import until_async
 ERROR = 3e-6
 WEIGHTS = Wanted(("weights", "hidden_states"))
 MANY = 1 << 30
+BEYOND = 1000  # no token of the vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +182,34 @@ def test_a_sequence_with_an_error_leaves_the_others_as_they_are(sequence, error)
     found_error, found = asyncio.run(together())
     assert isinstance(found_error, error or Invalid)
     assert_same(found, alone(sequence(6, 20)))
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_run_that_fails_is_the_fault_of_one_sequence(sequence):
+    """ONNX Runtime refuses its token, and with it the run of all."""
+
+    async def together():
+        async with scheduler() as sharing:
+            broken = sequence(4, 20)
+
+            def accept(_):
+                if broken.length == 12:
+                    broken.ids[11] = BEYOND
+                return True
+
+            async def steps():
+                async with aclosing(sharing.steps(broken, accept, None)) as steps:
+                    return [step async for step in steps]
+
+            others = [steps_of(sharing, sequence(prompt, 30)) for prompt in (3, 8)]
+            found = await asyncio.gather(steps(), *others, return_exceptions=True)
+            assert max(map(len, sharing.runs)) == 3
+            return found
+
+    error, *found = asyncio.run(together())
+    assert isinstance(error, RUN_ERRORS)
+    for prompt, other in zip((3, 8), found, strict=True):
+        assert_same(other, alone(sequence(prompt, 30)))
 
 
 def test_a_token_that_is_not_accepted_ends_its_sequence_alone(sequence):
