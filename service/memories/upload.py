@@ -97,9 +97,10 @@ def parse(
         for name, spec in specs.items():
             if spec.required and name not in tensors:
                 raise Invalid("missing (required)", name)
+        seconds, length = _ttl(fields.get("ttl_seconds")), read_length(fields.get("at"), "at")
         binary.finish()
         reader.finish(content)
-        return Upload(model, dtype, tensors, _ttl(fields.get("ttl_seconds")), read_length(fields.get("at"), "at"))
+        return Upload(model, dtype, tensors, seconds, length)
 
 
 class BinaryTensors:

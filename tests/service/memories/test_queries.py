@@ -238,6 +238,7 @@ UPLOADS = {  # changes of a key and a value of one number; status, field
     "empty": ({"key": np.zeros((2, 0), "f"), "value": np.zeros((2, 1), "f")}, 422, "key"),
     "five axes": ({"key": [[[[[1.0]]]]], "value": [[[[[1.0]]]]]}, 422, "key"),
     "ttl": ({"ttl_seconds": 0}, 422, "ttl_seconds"),
+    "list of ttl": ({"ttl_seconds": [[1]]}, 422, "ttl_seconds"),
     "lengths": ({"nonpad_kv_seqlen": [2]}, 422, "nonpad_kv_seqlen"),
     "past float16": ({"key": [[1e6]], "dtype": "float16"}, 422, "key"),
 }
