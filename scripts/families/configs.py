@@ -57,6 +57,21 @@ BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
         {"per_layer_config": {"1": {"head_dim": 2 * HEAD_DIM}}},
     ),
     ("gemma3", {"mm_tokens_per_image": 4}),
+    (
+        "gemma4",
+        {
+            "vision_config": {
+                "model_type": "gemma4_vision",
+                "hidden_size": 64,
+                "num_hidden_layers": 2,
+                "head_dim": HEAD_DIM,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 4,
+                "intermediate_size": 96,
+                "position_embedding_size": 32,
+            },
+        },
+    ),
     ("lfm2_moe", {"layer_types": ["conv", "full_attention"]}),
     ("esm", {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 2}),
     ("nemotron", {"num_key_value_heads": 2}),
@@ -64,7 +79,12 @@ BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("step3p5 step3p7", {"sliding_window": HEAD_DIM}),
 )
 SETTINGS = {name: settings for names, settings in BY_TYPE for name in names.split()}
-FLAGS = {"patchtst": ("--input", "past_values=32,1")}  # of the export of a type
+FLAGS = {  # of the export of a type
+    "gemma4": ("--input", "pixel_values=3,96,96"),
+    "idefics3": ("--input", "pixel_values=3,128,128"),
+    "patchtst": ("--input", "past_values=32,1"),
+    "smolvlm": ("--input", "pixel_values=3,128,128"),
+}
 NEEDED = ("prediction_length", "use_timm_backbone")  # settings without which there is no config
 MROPE = r"glm.*v|glm_ocr|glm_image|glmga|paddleocr|qwen2.*vl|colqwen"  # types whose sections have a default in the code
 
