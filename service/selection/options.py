@@ -178,14 +178,14 @@ def describe_options(block: bool) -> str:
 def index_input(signature: Signature, name: str, value: Any) -> np.ndarray | None:
     """The tensor of a graph's own input of indices, such as the ``layers`` of an encoder, from a number or text.
 
-    So is that of a list of numbers. None where the graph has no such input, or of another ``value``.
+    So is that of a list that counts from the end. None where the graph has no such input, or of another ``value``.
 
     Raises:
-        Invalid: it is no such number or text, or an index is out of range or selected twice.
+        Invalid: it is no such number or text, or an index is out of range.
     """
     tensor, spec = signature.inputs.get(name), signature.spec
-    is_list = isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
-    if tensor is None or spec is None or not (type(value) is int or isinstance(value, str) or is_list):
+    counts_from_end = isinstance(value, list) and any(type(one) is int and one < 0 for one in value)
+    if tensor is None or spec is None or not (type(value) is int or isinstance(value, str) or counts_from_end):
         return None
     last = spec.inputs[name].maximum
     if len(tensor.shape) != 1 or tensor.dtype.kind != "i" or not isinstance(last, int):
