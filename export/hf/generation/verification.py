@@ -140,9 +140,8 @@ def _single(
     runs = steps.run(
         parts, np.ones_like(prompt), steps.source(inputs), count, lambda start, _: {} if start else pictures
     )
-    if pictures:  # whose tokens are those of the prompt: the whole run would take later ones for tokens of others
-        tokens = [spec.placeholder.token for spec in block.inputs.values() if spec.placeholder]
-        runs = [runs[0], *takewhile(lambda run: not np.isin(run["ids"], tokens).any(), runs[1:])]
+    tokens = _placeholders(block)  # whose pictures are in the prompt: the whole run would look for those of later ones
+    runs = [*runs[: len(chunks)], *takewhile(lambda run: not np.isin(run["ids"], tokens).any(), runs[len(chunks) :])]
     name = f"{'+'.join(map(str, chunks))} tokens"
     yield from _compared(name, runs, len(chunks), inputs, steps.ids, original)
 
@@ -222,9 +221,20 @@ def placed_pictures(block: Block, prompt: np.ndarray, rng: np.random.Generator) 
 
 
 def tokens_of(block: Block, original: Original, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Random ids but the padding's, which has no position in some models; [1, count]."""
+    """Random ids but the padding's, which has no position in some models, and those for pictures; [1, count]."""
     spec = block.inputs["decoder_input_ids" if "decoder_input_ids" in block.inputs else "input_ids"]
     last = int(spec.maximum or 0)
     padding = getattr(original.wrapper.model.config.get_text_config(), "pad_token_id", None)
+    others = [padding, *_placeholders(block)]
     ids = rng.integers(0, last, (1, count))
-    return np.where(ids == padding, last, ids)
+    return np.where(np.isin(ids, [token for token in others if token is not None]), _last_but(others, last), ids)
+
+
+def _placeholders(block: Block) -> list[int]:
+    """The tokens that stand for pictures."""
+    return [spec.placeholder.token for spec in block.inputs.values() if spec.placeholder]
+
+
+def _last_but(others: Sequence[int | None], last: int) -> int:
+    """The last token that is none of ``others``."""
+    return next(token for token in range(last, -1, -1) if token not in others)
