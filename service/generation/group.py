@@ -117,12 +117,12 @@ class SequenceGroup:
 
     def separated(self, sequence: GrowingSequence) -> Past:
         """The past of a member, which leaves its slot, for runs of its own."""
-        if sequence.past is None:
+        own, sequence.past = sequence.past, None
+        if own is None:
             assert self.past is not None
             slot = self._slots.index(sequence)
-            sequence.past = Past.joined([(self.past, slot, sequence.computed)], sequence.end, 1)
+            own = _taken(self.past, slot, sequence)
             self._slots[slot] = None
-        own, sequence.past = sequence.past, None
         return own
 
     def _step(
@@ -222,7 +222,7 @@ class SequenceGroup:
             return past
         for slot, one in enumerate(self._slots):
             if one is not None and one not in staying and not one.has_ended:
-                one.past = Past.joined([(past, slot, one.computed)], one.end, 1)
+                one.past = _taken(past, slot, one)
         if self._fits(past):
             self._slots = [one if one in staying else None for one in self._slots]
             for one in self.members:
@@ -241,6 +241,11 @@ class SequenceGroup:
         for one in self.members:
             one.past = None
         return joined
+
+
+def _taken(past: Past, slot: int, sequence: GrowingSequence) -> Past:
+    """A past of the sequence in ``slot`` alone, with room for all of its tokens."""
+    return Past.joined([(past, slot, sequence.computed)], sequence.end, 1)
 
 
 def _own(sequence: GrowingSequence) -> Past:

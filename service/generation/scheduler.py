@@ -230,12 +230,10 @@ class Scheduler:
                 try:
                     await self._engine.run(group.task(is_accepted=True))
                     steps: list[Arrays | Exception] = [group.steps[member.sequence] for member in ready]
-                except RUN_ERRORS as error:
-                    if len(ready) > 1:
-                        await self._separate(group, ready)  # it may be the fault of one of them
-                        continue
-                    steps = [error]
                 except Exception as error:
+                    if len(ready) > 1 and isinstance(error, RUN_ERRORS):  # it may be the fault of one of them
+                        await self._separate(group, ready)
+                        continue
                     steps = [error] * len(ready)
                 else:
                     self.counters.observe_step(len(ready))
