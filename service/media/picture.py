@@ -77,6 +77,5 @@ def _on_white(image: Image.Image) -> Image.Image:
     result = Image.new("RGBA", image.size, WHITE)
     rows = max(1, BAND // image.width)
     for top in range(0, image.height, rows):
-        band = image.crop((0, top, image.width, min(top + rows, image.height)))
-        result.paste(Image.alpha_composite(Image.new("RGBA", band.size, WHITE), band), (0, top))
+        result.alpha_composite(image, (0, top), (0, top, image.width, min(top + rows, image.height)))
     return result
