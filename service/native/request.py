@@ -250,10 +250,9 @@ def parse_fields(
 
 def _indices(name: str, element: Any, model: Model, reader: JsonReader) -> np.ndarray | None:
     """The tensor of the graph's own input of indices; None where ``element`` is read as any other tensor."""
-    value = reader.part(element)
-    is_list = isinstance(value, JsonArray) and len(value) <= MAX_ITEMS
-    indices = index_input(model.signature, name, [*value] if is_list else value)
-    reader.brackets += is_list and indices is not None
+    value = _listed(reader.part(element))
+    indices = index_input(model.signature, name, value)
+    reader.brackets += isinstance(value, list) and indices is not None
     return indices
 
 
@@ -340,11 +339,13 @@ def answered_fields(outputs: Sequence[str], selection: Selection) -> list[bytes]
 
 def _option(reader: JsonReader, element: Any) -> Any:
     """The value of an option; a list of at most as many items as indices may have becomes a list."""
-    value = reader.part(element)
-    if isinstance(value, JsonArray) and len(value) <= MAX_ITEMS:
-        reader.brackets += 1
-        return list(value)
+    value = _listed(reader.part(element))
+    reader.brackets += isinstance(value, list)
     return value
+
+
+def _listed(value: Any) -> Any:
+    return [*value] if isinstance(value, JsonArray) and len(value) <= MAX_ITEMS else value
 
 
 def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model, needs_one: bool) -> list[str]:
