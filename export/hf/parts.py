@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
 
 from export.hf.packed.at_once import AllAtOnce
-from export.hf.packed.patches import patch_tower, patches_of
+from export.hf.packed.positioned import patches_of, positioned_tower
 from export.hf.packed.positions import check_positions, positions_of
 from export.hf.packed.tower import check_vectors, packed_tower
 
@@ -125,7 +125,7 @@ def _features(model: Any, pixel_values: Tensor, options: Mapping[str, Any]) -> A
         return seen
     if PADDING in signature(model.get_image_features).parameters:  # the pictures of each text are a row
         pixel_values = pixel_values[None]
-    if tower := patch_tower(model):
+    if tower := positioned_tower(model):
         pixel_values, positions = patches_of(tower, pixel_values)
         options = {**options, OF_PICTURES: positions}
     with AllAtOnce():

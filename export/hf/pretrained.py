@@ -22,7 +22,7 @@ import transformers
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from export.hf.packed.deepstack import add_by_masks
-from export.hf.packed.patches import patch_tower, take_whole_pictures
+from export.hf.packed.positioned import positioned_tower, take_whole_pictures
 from export.hf.packed.tower import packed_tower, take_pictures
 from export.hf.parts import has_two_towers, names_in, parts_of, reads_pictures, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
@@ -132,7 +132,7 @@ def load(
     if tower := packed_tower(model):
         take_pictures(tower)
         add_by_masks(model)
-    if tower := patch_tower(model):
+    if tower := positioned_tower(model):
         take_whole_pictures(tower)
     for name, parameter in model.named_parameters():
         if fault := not_finite(parameter):

@@ -225,16 +225,12 @@ def tokens_of(block: Block, original: Original, count: int, rng: np.random.Gener
     spec = block.inputs["decoder_input_ids" if "decoder_input_ids" in block.inputs else "input_ids"]
     last = int(spec.maximum or 0)
     padding = getattr(original.wrapper.model.config.get_text_config(), "pad_token_id", None)
-    others = [padding, *_placeholders(block)]
+    others = [token for token in (padding, *_placeholders(block)) if token is not None]
+    other = next(token for token in range(last, -1, -1) if token not in others)
     ids = rng.integers(0, last, (1, count))
-    return np.where(np.isin(ids, [token for token in others if token is not None]), _last_but(others, last), ids)
+    return np.where(np.isin(ids, others), other, ids)
 
 
 def _placeholders(block: Block) -> list[int]:
     """The tokens that stand for pictures."""
     return [spec.placeholder.token for spec in block.inputs.values() if spec.placeholder]
-
-
-def _last_but(others: Sequence[int | None], last: int) -> int:
-    """The last token that is none of ``others``."""
-    return next(token for token in range(last, -1, -1) if token not in others)

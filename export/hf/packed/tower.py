@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from inspect import signature
 from types import MethodType, SimpleNamespace
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from export.hf.packed.layout import COUNTS, FORMS, Layout, Repeated, repeated
+from export.hf.packed.patches import check_sides, tower_taking
 
 GRID, OF_GRID = "grid_thw", "get_vision_"  # an argument, and the begin of the names of functions of it
 POSITIONS, WINDOWS = "get_vision_position_ids", "get_vision_window_index"
@@ -32,15 +32,9 @@ OF_PATCHES = ("last_hidden_state", "hidden_states")  # fields in the order of th
 CLOSE = 1e-4  # largest difference, as a share of the largest number, from the tower with one picture after another
 
 
-def is_packed(model: PreTrainedModel) -> bool:
-    """Whether the class of ``model`` takes the patches of all pictures as one sequence."""
-    return GRID in signature(type(model).forward).parameters
-
-
 def packed_tower(model: PreTrainedModel) -> PreTrainedModel | None:
     """``model``, or the model in it, that takes the patches of all pictures as one sequence."""
-    models = (part for part in model.modules() if isinstance(part, PreTrainedModel))
-    return next((part for part in models if is_packed(part)), None)
+    return tower_taking(GRID, model)
 
 
 def unit_of(tower: Any) -> int:
@@ -203,8 +197,7 @@ def _layout_of(tower: Any, shape: Sequence[int]) -> Layout:
     """
     if len(shape) != 3:
         raise ValueError("its pictures have three axes: channels, height and width")
-    if any(side % unit_of(tower) for side in shape[1:]):
-        raise ValueError(f"the sides of its pictures are multiples of {unit_of(tower)} pixels")
+    check_sides(shape[1:], unit_of(tower))
     first = next(part for part in tower.modules() if isinstance(part, nn.Linear | nn.Conv2d | nn.Conv3d))
     if isinstance(first, nn.Linear) and tower.config.model_type not in CHANNELS_FIRST:
         raise ValueError("the order of the numbers of a patch is not known")
