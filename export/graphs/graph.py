@@ -23,6 +23,7 @@ from torch.onnx._internal.exporter import _core as exporter
 from export.graphs.decomposition import OPSET, operators, traced, without_repetition
 from export.graphs.shared_weights import SharedWeights
 from export.kernels.fast_path import FastPath
+from export.kernels.functions import complete
 from models.attention import AttentionOutputs
 from models.block import Block, Input, Sizes, size
 from models.examples import SIZES
@@ -85,8 +86,7 @@ def export_graph(
     if weights:
         weights.move_all(program.model)
     model = program.model_proto
-    if path:
-        path.complete(model)
+    complete(model)
     defaults = {name: default_tensor(spec, block.left_out, module) for name, spec in specs.items() if not spec.required}
     return _finish(model, specs, {name: block.outputs[name].shape for name in outputs}, defaults)
 

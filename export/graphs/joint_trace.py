@@ -9,7 +9,7 @@ from torch import nn
 
 from export.graphs.graph import export_graph, part_of
 from export.kernels.fast_path import CAUSAL_TENSORS, JOINT, FastPath
-from export.kernels.functions import DOMAIN, SCALES
+from export.kernels.functions import DOMAIN, SCALES, complete
 from models.block import Block
 
 TENSORS = 3  # the first inputs of every kernel: query, key and value
@@ -49,5 +49,5 @@ def _cut(trace: onnx.ModelProto, joint: FastPath, path: FastPath, block: Block) 
                 node.input[0], node.input[2] = (arguments[name] for name in CAUSAL_TENSORS)
             node.input[TENSORS:] = [arguments[name] for name in path.arguments]
     model = part_of(model, *path.graph(block))
-    path.complete(model)
+    complete(model)
     return model

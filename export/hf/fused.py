@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
@@ -21,7 +20,7 @@ from transformers.masking_utils import bidirectional_mask_function, causal_mask_
 from export.hf.parts import reads_pictures
 from export.hf.pretrained import ModelRefused
 from export.kernels.fast_path import FastPath
-from export.kernels.functions import DOMAIN, OPSETS, functions
+from export.kernels.functions import DOMAIN, OPSETS
 from export.kernels.masked import MASKED_ROWS
 from models.block import Block
 
@@ -53,7 +52,7 @@ class TransformersPath(FastPath):
         """A context in which the model computes attention by that function.
 
         Raises:
-            ModelRefused: it cannot.
+            ModelRefused: it cannot, or does not call transformers' attention interface.
         """
         assert self.model is not None
         AttentionInterface.register(SDPA, sdpa_attention_forward)
@@ -64,26 +63,12 @@ class TransformersPath(FastPath):
         try:
             self.model.set_attn_implementation(self.attention)
             yield
+            if self.attention == KERNELS and not self.used:
+                raise ModelRefused("its attention is not one of transformers' attention functions")
         except (ValueError, KeyError, NotImplementedError) as error:
             raise ModelRefused(str(error)) from None
         finally:
             self.model.set_attn_implementation(before)
-
-    def complete(self, model: onnx.ModelProto) -> None:
-        """Add the functions of the kernels to a traced ``model``.
-
-        Raises:
-            ModelRefused: the model does not call transformers' attention interface.
-        """
-        if self.attention != KERNELS:
-            return
-        if not self.used:
-            raise ModelRefused("its attention is not one of transformers' attention functions")
-        added = {function.name: function for kernel in sorted(self.used) for function in functions(kernel)}
-        model.functions.extend(added.values())
-        declared = {opset.domain for opset in model.opset_import}
-        missing = [onnx.helper.make_opsetid(domain, OPSETS[domain]) for domain in OPSETS if domain not in declared]
-        model.opset_import.extend(missing)
 
     def _attend(
         self,

@@ -21,6 +21,7 @@ import torch
 import transformers
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
+from export.hf.experts import loop_over_experts
 from export.hf.packed.deepstack import add_by_masks
 from export.hf.packed.positioned import positioned_tower, take_whole_pictures
 from export.hf.packed.tower import packed_tower, take_pictures
@@ -126,8 +127,7 @@ def load(
     model = whole if part is None else _part(whole, part, head)
     if model.config._attn_implementation != "eager":
         raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, which computes the weights")
-    if getattr(model, "_can_set_experts_implementation", lambda: False)():
-        model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which cannot be traced
+    loop_over_experts(model)
     model.requires_grad_(False).eval()
     if tower := packed_tower(model):
         take_pictures(tower)

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor
 
 from export.kernels.blocks import ROWS
-from export.kernels.functions import DOMAIN, OPSETS, SCALES, functions, opsets_of
+from export.kernels.functions import DOMAIN, OPSETS, SCALES
 from export.kernels.masked import MASKED_ROWS
 from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
@@ -95,18 +94,6 @@ class FastPath:
             yield
         finally:
             KERNEL.reset(token)
-
-    def complete(self, model: onnx.ModelProto) -> None:
-        """Add the kernel's functions and operator sets to a traced ``model``."""
-        if self.kernel in (None, JOINT):
-            return
-        model.functions.extend(functions(self.kernel))
-        declared = {opset.domain: opset for opset in model.opset_import}
-        for domain, version in opsets_of(self.kernel).items():
-            if domain in declared:
-                declared[domain].version = version
-            else:
-                model.opset_import.append(onnx.helper.make_opsetid(domain, version))
 
 
 ATTENTION: dict[str, FastPath] = {

@@ -12,6 +12,7 @@ from onnx import parser
 
 from export.kernels.blocks import BLOCKS
 from export.kernels.cuda import FUSED, FUSED_CAUSAL, FUSED_MASKED, FUSED_PADDED, FUSED_SQUARE
+from export.kernels.experts import EXPERTS, EXPERTS_TRANSPOSED
 from export.kernels.fused import CAUSAL, FLASH, PADDED, SQUARE
 from export.kernels.masked import MASKED
 
@@ -30,19 +31,33 @@ _TEXTS = {
     "FusedCausal": FUSED_CAUSAL,
     "FusedPadded": FUSED_PADDED,
     "FusedMasked": FUSED_MASKED,
+    "Experts": EXPERTS,
+    "ExpertsTransposed": EXPERTS_TRANSPOSED,
 }
 _OPSETS = dict.fromkeys(("FusedPadded", "FusedMasked"), OPSETS | {"": 24})  # the first version with Attention's lengths
 SCALES = {"Fused", "FusedCausal"}  # kernels that scale the queries themselves
 
 
-def opsets_of(kernel: str) -> dict[str, int]:
+def complete(model: onnx.ModelProto) -> None:
+    """Add the functions that the nodes of a traced ``model`` call, and their operator sets."""
+    kernels = {node.op_type for node in model.graph.node if node.domain == DOMAIN and node.op_type in _TEXTS}
+    added = {function.name: function for kernel in sorted(kernels) for function in _functions(kernel)}
+    model.functions.extend(added.values())
+    declared = {opset.domain: opset for opset in model.opset_import}
+    for domain, version in (item for kernel in kernels for item in _opsets_of(kernel).items()):
+        if domain not in declared:
+            declared[domain] = model.opset_import.add(domain=domain)
+        declared[domain].version = max(version, declared[domain].version)
+
+
+def _opsets_of(kernel: str) -> dict[str, int]:
     """The version of each operator set that a graph with ``kernel`` needs."""
     return _OPSETS.get(kernel, OPSETS)
 
 
-def functions(kernel: str) -> list[onnx.FunctionProto]:
+def _functions(kernel: str) -> list[onnx.FunctionProto]:
     """The functions that ``kernel`` calls, and ``kernel`` itself."""
-    opsets = ", ".join(f'"{domain}" : {version}' for domain, version in opsets_of(kernel).items())
+    opsets = ", ".join(f'"{domain}" : {version}' for domain, version in _opsets_of(kernel).items())
     head = f'<opset_import: [{opsets}], domain: "{DOMAIN}">'
     called = dict.fromkeys(re.findall(rf"{DOMAIN}\.(\w+)", _TEXTS[kernel]))
     return [parser.parse_function(head + _TEXTS[name]) for name in (*called, kernel)]
