@@ -70,7 +70,9 @@ def _triton(options: argparse.Namespace, console: Console) -> list[Server]:
     if not options.triton_binary.exists():
         console.print(f"{TRITON} is omitted: no {options.triton_binary}; --triton-binary selects another", markup=False)
         return []
-    return triton_settings(options.triton_binary, options.triton_backends, options.triton_libraries)
+    every = triton_settings(options.triton_binary, options.triton_backends, options.triton_libraries)
+    wanted = options.triton_settings and {f"{TRITON}-{setting}" for setting in options.triton_settings.split(",")}
+    return [server for server in every if not wanted or server.name in wanted]
 
 
 def _export(folder: Path, models: Sequence[str], console: Console) -> None:

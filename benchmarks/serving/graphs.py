@@ -36,8 +36,9 @@ def write(folder: Path, name: str) -> None:
 
 
 def _graph(folder: Path, name: str) -> None:
-    """sdpa: query [batch, m, 64], key and value [batch, n, 64] -> output, weights. sdpa_output: the same for [batch, 8,
-    m or n, 32] -> output. mha: x [batch, m, 256] -> output, weights of all 8 heads. mha_output: the same -> output."""
+    """sdpa: query [batch, m, 64], key and value [batch, n, 64] -> output, weights. sdpa_output: the same for
+    [batch, heads, m or n, 32] -> output. mha: x [batch, m, 256] -> output, weights of all 8 heads. mha_output: the
+    same -> output."""
     import torch
     from torch.export import Dim
 
@@ -57,12 +58,14 @@ def _graph(folder: Path, name: str) -> None:
 
     model: torch.nn.Module
     only_output = name.endswith("_output")
-    batch, m, n = Dim("batch", min=1, max=4096), Dim("m", min=1, max=65536), Dim("n", min=1, max=65536)
+    batch, heads = Dim("batch", min=1, max=4096), Dim("heads", min=1, max=4096)
+    m, n = Dim("m", min=1, max=65536), Dim("n", min=1, max=65536)
     if name.startswith("sdpa"):
         width = (HEADS, D_MODEL // HEADS) if only_output else (64,)
         query, key = (torch.randn(2, *width[:-1], length, width[-1]) for length in (5, 7))
         model, inputs = ScaledDotProduct(), {"query": query, "key": key, "value": key.clone()}
-        axes = {key: {0: batch, inputs[key].ndim - 2: m if key == "query" else n} for key in inputs}
+        free = {0: batch, 1: heads} if only_output else {0: batch}
+        axes = {key: free | {inputs[key].ndim - 2: m if key == "query" else n} for key in inputs}
     else:
         model, inputs, axes = MultiHead(), {"x": torch.randn(2, 5, D_MODEL)}, {"x": {0: batch, 1: m}}
     program = torch.onnx.export(

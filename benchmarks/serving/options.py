@@ -10,7 +10,7 @@ from benchmarks import CACHE, RESULTS
 from benchmarks.report import hardware
 from benchmarks.serving.cell import Cell
 from benchmarks.serving.servers import FORMATS, NAMES, Server, external, heed
-from benchmarks.serving.workloads import WORKLOADS
+from benchmarks.serving.workloads import SERIES, SIX, WORKLOADS
 
 TRITON = Path("/opt/tritonserver")
 DESCRIPTION = """\
@@ -27,10 +27,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "python -m benchmarks.serving", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     out = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{hardware.slug()}.jsonl"
-    listed = "\n".join(f"  {workload.name}  {workload.description}" for workload in WORKLOADS.values())
-    parser.epilog = f"workloads:\n{listed}"
+    listed = "\n".join(f"  {workload.name}  {workload.description}" for workload in SIX.values())
+    series = "\n".join(f"  {name}: {one.description}" for name, one in SERIES.items())
+    parser.epilog = f"workloads:\n{listed}\n\nseries of growing workloads:\n{series}"
     add = parser.add_argument
-    add("--workloads", type=_among(WORKLOADS), default=list(WORKLOADS), metavar="W1,...", help="default: all")
+    add("--workloads", type=_workloads, default=list(SIX), metavar="W1,...", help="or series (default: W1 to W6)")
     add("--formats", type=_among(FORMATS), default=list(FORMATS), metavar="FORMAT,...", help=", ".join(FORMATS))
     add("--concurrency", type=_numbers, default=[], metavar="C,...", help="connections; default: each workload's own")
     add("--servers", type=_among(NAMES), default=list(NAMES), metavar="NAME,...", help=", ".join(NAMES))
@@ -39,6 +40,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--triton-binary", type=Path, default=TRITON / "bin" / "tritonserver", help="default: that of its container")
     add("--triton-backends", type=Path, default=TRITON / "backends", help="folder that has onnxruntime (%(default)s)")
     add("--triton-libraries", default="", metavar="PATH", help="LD_LIBRARY_PATH of Triton")
+    add("--triton-settings", default="", metavar="2x1,...", help="instances x threads[-batching] (default: six)")
     add("--vary-id", action="store_true", help="repeat V2 cells with the same id, and with a new id in each request")
     add("--repeats", type=_whole, default=5, help="turns of each server in each cell (default 5)")
     add("--seconds", type=_whole, default=4, help="duration of a turn (default 4)")
@@ -52,6 +54,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--profile", type=_cell, metavar="CELL", help="profile Heed for --seconds under the load of a cell: W2/json/8")
     add("--profile-flags", default="", metavar="FLAGS", help="flags of heed serve for --profile")
     return parser.parse_args(arguments)
+
+
+def _workloads(text: str) -> list[str]:
+    names = _among([*WORKLOADS, *SERIES])(text)
+    several = {series: [one.name for one in SERIES[series].workloads.values()] for series in SERIES}
+    return [workload for name in names for workload in several.get(name, [name])]
 
 
 def _among(known: Any) -> Any:

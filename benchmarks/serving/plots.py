@@ -1,6 +1,6 @@
 """The plots of the report, as reproducible PNG: the same numbers give the same file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from benchmarks.report.gate import Gate
 from benchmarks.serving.cell import Cell
 from benchmarks.serving.results import Results
+from benchmarks.serving.workloads import SERIES, SIX
 
 STYLE: Any = {
     "backend": "agg",
@@ -26,17 +27,19 @@ def draw(results: Results, judged: Sequence[Gate], file: Path) -> list[Path]:
     with pyplot.rc_context(STYLE):
         return [
             _save(figure, file.with_name(f"{file.stem}-{name}.png"))
-            for name, figure in (("gates", _bars(judged)), ("throughput", _throughput(results)))
+            for name, figure in (
+                ("gates", _bars(judged)),
+                ("throughput", _throughput(results)),
+                ("growth", _growth(results)),
+            )
             if figure is not None
         ]
 
 
 def _throughput(results: Results) -> Figure | None:
     """A panel for each cell measured on Heed and another server: requests a second of each server."""
-    shared = [
-        cell for cell in results.cells
-        if cell.ids == "none" and len(_measured(results, cell)) > 1 and "heed" in _measured(results, cell)
-    ]  # fmt: skip
+    cells = [cell for cell in results.cells if cell.ids == "none" and cell.workload in SIX]
+    shared = [cell for cell in cells if len(names := _measured(results, cell)) > 1 and "heed" in names]
     if not shared:
         return None
     columns = 3
@@ -54,6 +57,40 @@ def _throughput(results: Results) -> Figure | None:
         axes.set_visible(False)
     figure.supxlabel("requests a second")
     return figure
+
+
+def _growth(results: Results) -> Figure | None:
+    """Requests a second, and the peak of memory, against the size of a series or the number of connections."""
+    curves = [(title, cells) for title, cells in _curves(results) if len(cells) > 2]
+    if not curves:
+        return None
+    size = WIDTH, 2 * len(curves)
+    figure, grid = pyplot.subplots(len(curves), 2, figsize=size, squeeze=False, layout="constrained")
+    for (title, cells), line in zip(curves, grid, strict=True):
+        for axes, key, unit in zip(line, ("rps", "rss_peak_bytes"), (1, 2**20), strict=True):
+            for server in results.servers:
+                found = {x: one for x, cell in cells.items() if (one := results.spread(server, cell, key))}
+                axes.plot(list(found), [one.median / unit for one in found.values()], ".-", label=server)
+            axes.set(xscale="log", yscale="log", xlabel=title)
+            axes.set_xticks(list(cells), list(cells), fontsize=6)
+            axes.minorticks_off()
+        line[0].set_ylabel("requests a second")
+        line[1].set_ylabel("peak MiB")
+    grid[0][0].legend()
+    return figure
+
+
+def _curves(results: Results) -> Iterator[tuple[str, dict[int, Cell]]]:
+    """The title of each curve, and its cells by their size."""
+    for format in dict.fromkeys(cell.format for cell in results.cells):
+        cells = [cell for cell in results.cells if cell.format == format and cell.ids == "none"]
+        for series in SERIES.values():
+            named = {one.name: size for size, one in series.workloads.items()}
+            found = {named[cell.workload]: cell for cell in cells if cell.workload in named}
+            yield f"{series.description}, {format}", dict(sorted(found.items()))
+        for workload in SIX:
+            counts = {cell.connections: cell for cell in cells if cell.workload == workload}
+            yield f"{workload}, {format}: connections", dict(sorted(counts.items())) if len(counts) > 3 else {}
 
 
 def _measured(results: Results, cell: Cell) -> list[str]:

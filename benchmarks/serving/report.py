@@ -12,7 +12,7 @@ from benchmarks.serving.cell import Cell
 from benchmarks.serving.gates import gates
 from benchmarks.serving.results import Results
 from benchmarks.serving.servers import IN_PROCESS
-from benchmarks.serving.workloads import WORKLOADS
+from benchmarks.serving.workloads import SIX
 
 ABOUT = """
 A cell is workload / format / connections. Formats: V2 JSON (for servers without V2, nested lists in a JSON object), V2
@@ -75,7 +75,7 @@ def _head(results: Results) -> Iterator[str]:
     last = results.runs[-1]
     yield f"# Serving, {last['run'][:10]}\n"
     yield "Machine: " + ", ".join(f"{name} {value}" for name, value in last["machine"].items()) + ".\n"
-    yield "\n".join(f"- {workload.name}: {workload.description}" for workload in WORKLOADS.values())
+    yield "\n".join(f"- {workload.name}: {workload.description}" for workload in SIX.values())
     yield ABOUT
     turns = results.all()
     disturbed = sum(row.get("other_cores", 0) > last["quiet"] for row in turns)

@@ -1,4 +1,4 @@
-"""Six workloads with seeded random tensors."""
+"""Six workloads, and series of others whose size grows, with seeded random tensors."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +46,7 @@ def _qkv(*shape: int) -> tuple[dict[str, tuple[int, ...]]]:
     return (dict.fromkeys(("query", "key", "value"), shape),)
 
 
-WORKLOADS = {
+SIX = {
     workload.name: workload
     for workload in (
         Workload("W1", "batch 1, m = n = 16, d 64", "sdpa", "scaled_dot_product", _qkv(1, 16, 64)),
@@ -63,3 +63,31 @@ WORKLOADS = {
         ),
     )
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Series:
+    """Workloads that differ by a size, which is in their names: ``n16``, ``n32``, ..."""
+
+    description: str
+    workloads: dict[int, Workload]
+
+
+def _series(name: str, description: str, powers: range, shape: tuple[int | None, ...], only_output: bool) -> Series:
+    """A workload of each power of 2, which is the axis of ``shape`` that is None."""
+    graph, outputs = ("sdpa_output", ("output",)) if only_output else ("sdpa", ("output", "weights"))
+    workloads = {}
+    for size in (2**power for power in powers):
+        shapes = _qkv(*(axis or size for axis in shape))
+        about = f"{description}: {size}"
+        workloads[size] = Workload(f"{name}{size}", about, graph, "scaled_dot_product", shapes, outputs, (1,))
+    return Series(description, workloads)
+
+
+SERIES = {
+    "n": _series("n", "queries and keys, d 64", range(4, 14), (1, None, 64), False),
+    "out": _series("out", "queries and keys, 8 heads of 32, output only", range(4, 13), (1, 8, None, 32), True),
+    "batch": _series("batch", "rows of 128 queries and keys, d 64", range(7), (None, 128, 64), False),
+    "heads": _series("heads", "heads of 256 queries and keys, d 32, output only", range(6), (1, None, 256, 32), True),
+}
+WORKLOADS = SIX | {one.name: one for series in SERIES.values() for one in series.workloads.values()}
