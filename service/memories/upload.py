@@ -230,7 +230,7 @@ def _plain_specs(dtype: np.dtype) -> dict[str, TensorSpec]:
 def _model(name: Any, repository: Repository) -> Model:
     if not isinstance(name, str):
         raise Invalid("expected the name of a block", "block")
-    model = repository.block(name)
+    model = repository.block(name, "block")
     if not projects(model):
         raise Invalid(f"'{name}' does not project keys and values: leave block out, and send key and value", "block")
     return model
