@@ -8,6 +8,8 @@ attention weights (``export.kernels.fast_path``).
 
 The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: beside its
 matrix products, the nodes saved do not matter. In a smaller block each graph contains the weights.
+
+``interventions.onnx`` of a stack of layers lets a request change its activations (``export.interventions``).
 """
 
 import json
@@ -27,6 +29,7 @@ from export.graphs.decomposition import OPSET
 from export.graphs.graph import export_graph, part_of
 from export.graphs.joint_trace import joint_graphs
 from export.graphs.shared_weights import SharedWeights
+from export.interventions.graphs import of_stack
 from export.kernels.fast_path import FastPath, fast_paths
 from export.scratch import scratch
 from export.verification.checks import CANONICAL, Check, checks
@@ -99,6 +102,10 @@ def export_block(
             specs[COMMON]["is_common"] = True
         specs |= {name: specs[name] | path.spec() for name, path in paths.items()}
         specs[CANONICAL] = block_spec(block, int(target.name), learned, results, documented(block))
+        if interventions := of_stack(block, module, graphs[CANONICAL], folder):
+            specs[CANONICAL]["interventions"] = interventions.entry
+            specs |= {name: {"block": block.name, "feature": name} for name in interventions.graphs}
+            graphs |= interventions.graphs
         write_files(folder, graphs, specs, extra_files)
     return target
 

@@ -22,13 +22,14 @@ from export.graphs.shared_weights import SharedWeights
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.fused import OUTPUT, TransformersPath, common_path, fast_paths, tower_paths
 from export.hf.generation.graphs import Generation, generation_graphs
-from export.hf.interventions.graphs import Interventions, intervention_graphs
+from export.hf.interventions.graphs import intervention_graphs
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of
 from export.hf.tokenizer import TOKENIZER_FILE
 from export.hf.verification.examples import documented
 from export.hf.verification.verifier import ANSWERS, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
+from export.interventions.graphs import Interventions
 from export.verification.checks import CANONICAL
 from export.verification.sessions import session
 from models.block import Block, Sizes

@@ -20,6 +20,8 @@ Reference = Callable[[Arrays, Any], dict[str, np.ndarray]]
 JITTER = 1e-3  # relative change of the inputs between draws
 DRAWS = 6
 MORE_DRAWS = 64  # before a check fails
+EPS = float(np.finfo(np.float32).eps)
+MAX_SHARE = 1e-3  # of an output's largest number: ``budget_of``
 MANY_WEIGHTS = 30_000  # above, a DRAWS-th of the draws suffices: the largest error hardly varies
 
 
@@ -53,6 +55,12 @@ def error_budget(
         if wide["weights"].size > MANY_WEIGHTS and DRAWS * (k + 1) >= draws:
             break
     return {name: 2 * worst[name] + eps * largest[name] for name in worst}
+
+
+def budget_of(plain: np.ndarray, exact: np.ndarray) -> float:
+    """The largest error allowed, by the error of ``plain``, which the model's own module computes in float32."""
+    largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
+    return min(2 * largest_error(plain, exact) + EPS * largest, MAX_SHARE * largest)
 
 
 def largest_error(actual: np.ndarray, exact: np.ndarray) -> float:

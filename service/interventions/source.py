@@ -32,6 +32,8 @@ from service.model.model import Model
 from service.tokens.request import check_size, tensors_of, tokenize, tokens_json
 from service.tokens.tokenizer import TokenizedTexts
 
+NO_LAYERS = "it has no layers: only stacks do, the blocks encoder and decoder and models of transformers"
+
 
 class InterventionSource(InputSource[Sequence[Intervention]]):
     """Reads interventions, and makes inputs of them.
@@ -86,7 +88,7 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
             Invalid: its activations cannot be changed.
         """
         version = self.versions.get(model)
-        refused = "it is no model of transformers" if version is None else version.sites.refused
+        refused = NO_LAYERS if version is None else version.sites.refused
         if version is None or refused:
             raise Invalid(f"model '{model.name}' takes no interventions: {refused}", FIELD)
         return version

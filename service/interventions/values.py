@@ -21,6 +21,7 @@ from service.tensors.cast import is_finite
 from service.tensors.dims import Sizes
 
 WHOLE, OUTPUT = "interventions", "interventions_output"  # graphs; OUTPUT has no activations
+LENGTHS = "nonpad_kv_seqlen"  # an input of blocks, which models of transformers do not have
 BATCH = 1  # its axis in an activation
 
 
@@ -289,6 +290,8 @@ def check_memory(memory: int, max_bytes: int) -> None:
 
 def _mask(site: str, inputs: Arrays, shape: tuple[int, int]) -> np.ndarray:
     """1 for each position of ``site`` that is no padding: [batch, positions]; of sound, 1 for each."""
+    if LENGTHS in inputs:
+        return np.arange(shape[1]) < np.broadcast_to(inputs[LENGTHS], shape[0])[:, None]
     ids = ids_of(site, inputs.keys())
     prefix = "decoder_" if ids == DECODER_IDS else ""
     return np.broadcast_to(inputs.get(f"{prefix}attention_mask", 1) if ids in inputs else 1, shape)

@@ -16,8 +16,7 @@ from export.hf.generation.modules import names
 from export.hf.parts import PICTURES_BEFORE
 from export.hf.verification.examples import place
 from export.hf.verification.float64 import Original
-from export.hf.verification.verifier import budget_of
-from export.verification.budget import largest_error
+from export.verification.budget import budget_of, largest_error
 from export.verification.checks import Check
 from export.verification.sessions import Arrays
 from models.block import Block, size

@@ -2,39 +2,32 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnxruntime import InferenceSession
 
 from export.graphs.graph import part_of
 from export.hf.generation.graphs import Generation
-from export.hf.interventions.graph import with_interventions
 from export.hf.interventions.part_sessions import PartSessions
 from export.hf.interventions.parts import HEAD, Cuts
-from export.hf.interventions.sites import SITES, Site, find_cuts, find_sites
 from export.hf.interventions.steps import step_graphs
-from export.hf.interventions.traced import trace
-from export.hf.interventions.verification import PADDINGS, failures, head_failure
-from export.hf.interventions.verification import SIZES as VERIFIED
 from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import ANSWERS, Report
-from export.hf.wrapper import HIDDEN
-from export.verification.sessions import session
-from models.block import Block
+from export.hf.wrapper import VECTORS
+from export.interventions.graph import with_interventions
+from export.interventions.graphs import WHOLE, Interventions, sites_entry, whole_and_output
+from export.interventions.sites import HIDDEN, SITES, Site, find_cuts, find_sites
+from export.interventions.traced import trace
+from export.interventions.verification import Verification
+from export.verification.sessions import Arrays, session
+from models.block import Block, Sizes
 
-WHOLE, OUTPUT = "interventions", "interventions_output"  # file names; OUTPUT is WHOLE without the activations
-
-
-@dataclass(frozen=True)
-class Interventions:
-    """The graphs by file name, and what a server needs to know of them: an entry of the description."""
-
-    graphs: dict[str, onnx.ModelProto]
-    entry: dict[str, Any]
+SIZES: Sizes = {"batch": 2, "n": 7, "m": 5, "images": 3}
+PADDINGS = (None, "right")
 
 
 def intervention_graphs(
@@ -53,15 +46,19 @@ def intervention_graphs(
         ModelRefused: no activation can be changed as in transformers.
     """
     report(f"finding the activations of {WHOLE}.onnx")
-    traced = _traced(block, canonical, folder)
+    examples = [draw(block.inputs, SIZES, padding, seed) for seed, padding in enumerate(PADDINGS)]
+    names = [value.name for value in canonical.graph.output if value.name not in sum(VECTORS.values(), ())]
+    canonical = part_of(canonical, [value.name for value in canonical.graph.input], names)
+    traced = _traced(block, canonical, folder, examples[0])
     sites = traced.sites
     whole = with_interventions(canonical, sites)
     parts = traced.parts(sites)
     report(f"verifying {WHOLE}.onnx")
     changing = session(whole.SerializeToString(), folder, prepack=False)
     run = parts.sessions(folder) if parts else None
-    layered = run if parts and parts.layers else None
-    failed = failures(sites, changing, traced.plain, layered, block, original)
+    in_parts = partial(run.changed, traced.plain) if parts and run and parts.layers else None
+    verification = Verification(changing, traced.plain, original, ANSWERS, in_parts)
+    failed = verification.failures(sites, examples)
     if failed.sites:
         sites = [site for site in sites if site.name not in failed.sites]
         whole = with_interventions(canonical, sites)
@@ -69,15 +66,10 @@ def intervention_graphs(
     if not sites:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.sites.items())
         raise ModelRefused(reasons or "it has no layers")
-    answers = [output.name for output in whole.graph.output if output.name in ANSWERS]
-    graphs = {WHOLE: whole, OUTPUT: part_of(whole, [value.name for value in whole.graph.input], answers)}
-    entry: dict[str, Any] = {
-        "sites": {site.name: [len(site.values), *_dims(site, block)] for site in sites}, "left_out": failed.sites
-    }  # fmt: skip
-    if parts and run and not head_failure(run, traced.plain, block, original):  # no site is in the head
-        inputs = draw(block.inputs, VERIFIED, PADDINGS[0])
-        positions = str(block.outputs[HIDDEN[0]].shape[2])
-        entry["head"] = {"is_positionwise": run.is_positionwise(traced.plain, inputs, block.inputs, positions)}
+    graphs, entry = whole_and_output(whole, ANSWERS), sites_entry(sites, failed.sites, block)
+    if parts and run and not run.head_failure(traced.plain, examples, original):  # no site is in the head
+        positions = str(block.outputs[HIDDEN].shape[2])
+        entry["head"] = {"is_positionwise": run.is_positionwise(traced.plain, examples[0], block.inputs, positions)}
         entry["has_layers"] = bool(parts.layers) and failed.parts is None
         graphs |= {HEAD: parts.head, **(parts.layers if entry["has_layers"] else {})}
     if generation.exact:
@@ -125,22 +117,12 @@ class _Parts:
         return PartSessions(self.cuts.values, head, layers)
 
 
-def _traced(block: Block, canonical: onnx.ModelProto, folder: Path) -> _Traced:
-    traced = trace(canonical, folder, lambda _: draw(block.inputs, VERIFIED, PADDINGS[0]))
+def _traced(block: Block, canonical: onnx.ModelProto, folder: Path, example: Arrays) -> _Traced:
+    traced = trace(canonical, folder, lambda _: example)
     cuts = find_cuts(traced.graph, traced.shapes)
     return _Traced(
         canonical,
         traced.plain,
         [*find_sites(traced.graph, traced.shapes)],
-        Cuts(canonical, cuts, block.outputs[HIDDEN[0]].shape[1:]) if cuts else None,
+        Cuts(canonical, cuts, block.outputs[HIDDEN].shape[1:]) if cuts else None,
     )
-
-
-def _dims(site: Site, block: Block) -> list[Any]:
-    """The dimensions of an activation, by the names of the block's."""
-    prefix = next((first for first in ("encoder_", "cross_") if site.name.startswith(first)), "")
-    weights = [*block.outputs[f"{prefix}weights"].shape[1:]]
-    if site.name.endswith("weights"):
-        return weights
-    batch, heads, queries, _ = weights
-    return [batch, *([heads] if site.name.endswith("head_output") else []), queries, site.shape[-1]]

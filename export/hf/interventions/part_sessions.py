@@ -6,7 +6,8 @@ import numpy as np
 from onnxruntime import InferenceSession
 
 from export.hf.interventions.parts import END, START
-from export.verification.budget import largest_error
+from export.interventions.verification import difference
+from export.verification.budget import Reference, largest_error
 from export.verification.sessions import Arrays, input_names, run_outputs
 from models.block import Input
 
@@ -34,6 +35,15 @@ class PartSessions:
     def head(self, hidden: np.ndarray, inputs: Arrays) -> dict[str, np.ndarray]:
         """The answers from values behind the last layer."""
         return _run(self._head, hidden, inputs)
+
+    def head_failure(self, plain: InferenceSession, examples: Sequence[Arrays], original: Reference) -> str | None:
+        """Why the head's answers to the ``examples`` are not those of the model; None if they are."""
+        for inputs in examples:
+            answers = self.head(self.hidden(plain, -1, inputs), inputs)
+            reason = difference(answers, original(inputs, np.float32), original(inputs, np.float64))
+            if reason is not None:
+                return reason
+        return None
 
     def is_positionwise(
         self, plain: InferenceSession, inputs: Arrays, specs: Mapping[str, Input], positions: str

@@ -10,9 +10,9 @@ from itertools import pairwise
 import onnx
 
 from export.graphs.graph import part_of
-from export.hf.interventions.graph import with_interventions
-from export.hf.interventions.sites import Site
 from export.hf.verification.verifier import ANSWERS
+from export.interventions.graph import with_interventions
+from export.interventions.sites import Site
 from models.block import Dim
 
 HEAD = "head"  # file name

@@ -16,11 +16,11 @@ from onnxruntime import InferenceSession
 from export.graphs.graph import part_of
 from export.hf.generation.graphs import DECODE, ENCODER, OUTPUT, Generation
 from export.hf.generation.verification import Steps, joined_outputs, source_of, tokens_of
-from export.hf.interventions.graph import ADD, RENORMALIZE, input_name, kinds_of, with_interventions
-from export.hf.interventions.sites import Site, find_sites
-from export.hf.interventions.traced import trace
-from export.hf.interventions.verification import changed, difference, drawn, of_layer
 from export.hf.verification.float64 import Original
+from export.interventions.graph import ADD, RENORMALIZE, input_name, kinds_of, with_interventions
+from export.interventions.sites import Site, find_sites
+from export.interventions.traced import trace
+from export.interventions.verification import changed, difference, drawn, of_layer
 from export.verification.sessions import Arrays, run_outputs, session
 from models.block import Block
 

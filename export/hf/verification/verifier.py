@@ -16,15 +16,13 @@ from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import SIZES, examples, with_room
 from export.hf.verification.float64 import Original
 from export.hf.wrapper import BESIDE, TWO_TOWERS
-from export.verification.budget import largest_error
+from export.verification.budget import MAX_SHARE, budget_of, largest_error
 from export.verification.checks import CANONICAL, Check
 from export.verification.sessions import Arrays, input_names, run_outputs
 from models.block import Block, Sizes
 
 Report = Callable[[str], None]  # called with each step
 ANSWERS = ("output", "embedding", *BESIDE, *TWO_TOWERS.answers)  # the outputs that every graph has
-EPS = float(np.finfo(np.float32).eps)
-MAX_SHARE = 1e-3  # of an output's largest number
 MORE_DRAWS = 64
 MIN_MORE_DRAWS, PRODUCTS = 4, 300_000_000  # of a large model: so many as have that many learned numbers together
 FEW = ("one", "distinct")  # sizes of a model whose reference is slow
@@ -146,12 +144,6 @@ def _checks(graph: str, example: Example, outputs: Arrays) -> list[Check]:
             error = largest_error(array, example.canonical[name])
             checks.append(Check(f"{graph} beside {CANONICAL}", example.name, name, error, 2 * budget))
     return checks
-
-
-def budget_of(plain: np.ndarray, exact: np.ndarray) -> float:
-    """The largest error allowed, by the error of ``plain``, which transformers computes in float32."""
-    largest = float(np.abs(exact).max(initial=0.0))
-    return min(2 * largest_error(plain, exact) + EPS * largest, MAX_SHARE * largest)
 
 
 def _refuse_inexact(example: str, plain: Arrays, exact: Arrays) -> None:

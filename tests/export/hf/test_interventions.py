@@ -11,9 +11,9 @@ import transformers
 from export.hf.description import block_of
 from export.hf.generation.graphs import Generation
 from export.hf.interventions import graphs, steps
-from export.hf.interventions.graph import with_interventions
 from export.hf.interventions.parts import Cuts
 from export.hf.pretrained import ModelRefused, load
+from export.interventions.graph import with_interventions
 from export.verification.sessions import input_names, run_outputs, session
 from tests.export.hf.generating import metadata_entry
 from tests.export.hf.intervening import check_changed_generation

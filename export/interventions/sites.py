@@ -12,10 +12,9 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from export.hf.wrapper import HIDDEN, TWO_STACKS
-
 STACKS = {"weights": "", "encoder_weights": "encoder_", "cross_weights": "cross_"}  # the first part of sites' names
-HIDDEN_OF = dict(zip(("weights", "encoder_weights"), TWO_STACKS.hidden_states, strict=True))
+HIDDEN = "hidden_states"
+HIDDEN_OF = {"weights": HIDDEN, "encoder_weights": f"encoder_{HIDDEN}"}
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Slice", "Transpose", "Unsqueeze"}  # operators that compute nothing
 SITES = ("weights", "head_output", "hidden", "attention_output", "mlp_output")  # of a model with one stack
 MLP = "mlp"
@@ -25,8 +24,6 @@ NORMS = {  # operators of norms and of scales, which leave a stream a stream
     "Reciprocal", "ReduceL2", "ReduceMean", "ReduceSum", "Reshape", "SimplifiedLayerNormalization", "Sqrt", "Sub",
 }  # fmt: skip
 Shapes = Mapping[str, tuple[int, ...]]  # of values, by name, in one run
-
-assert STACKS.keys() == TWO_STACKS.weights.keys(), "every output of weights has a prefix"
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def find_cuts(graph: ir.Graph, shapes: Shapes) -> tuple[str, ...]:
 
     Empty if the graph does not return hidden states.
     """
-    states = stacked(graph, HIDDEN[0])
+    states = stacked(graph, HIDDEN)
     if len(states) < 2:
         return ()
     last = _Layer(graph, states[-2], states[-1], {}, shapes).last_sum or states[-1]
@@ -89,7 +86,7 @@ def candidates(graph: ir.Graph) -> list[ir.Value]:
     sums = [value for node in graph if node.op_type == "Add" for value in (*node.inputs, *node.outputs)]
     weights = [_softmax(value) for name in STACKS for value in stacked(graph, name)]
     products = [_product(value) for value in weights if value is not None]
-    hidden = [value for name in HIDDEN for value in stacked(graph, name)]
+    hidden = [value for name in HIDDEN_OF.values() for value in stacked(graph, name)]
     every = (*sums, *weights, *products, *hidden)
     found = {value.name: value for value in every if value is not None and value.producer() is not None}
     return [*found.values()]
@@ -99,6 +96,8 @@ def stacked(graph: ir.Graph, name: str) -> list[ir.Value]:
     """The values of the layers that the output ``name`` stacks; empty if it is none, or made in another way."""
     output = next((value for value in graph.outputs if value.name == name), None)
     node = output.producer() if output is not None else None
+    if node is not None and node.op_type == "Gather" and node.inputs[0] is not None:  # of chosen layers
+        output, node = node.inputs[0], node.inputs[0].producer()
     if output is None or node is None:
         return []
     parts = [*node.inputs] if node.op_type == "Concat" else [output]
@@ -117,7 +116,7 @@ def _softmax(weights: ir.Value) -> ir.Value | None:
             return None
         if node.op_type == "Softmax":
             return next((value for value in reversed(path) if _product(value) is not None), None)
-        before = node.inputs[0]
+        before = node.inputs[-1 if node.op_type == "Where" else 0]  # of Where the one that rows with keys take
         if before is None:
             return None
         value, is_cut = before, is_cut or node.op_type == "Slice"  # of the sink of gpt-oss, which is no key

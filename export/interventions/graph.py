@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from export.hf.interventions.sites import Site
-from export.hf.wrapper import VECTORS
+from export.interventions.sites import Site
 
 KEEP, ADD, DIRECTION, RENORMALIZE = "keep", "add", "direction", "renormalize"
 NEUTRAL = {KEEP: 1.0, ADD: 0.0, DIRECTION: 0.0, RENORMALIZE: 0.0}
@@ -40,8 +39,6 @@ def with_interventions(model: onnx.ModelProto, sites: Sequence[Site], returns_si
     """
     changed = ir.from_proto(model)
     graph = changed.graph
-    for output in [value for value in graph.outputs if value.name in sum(VECTORS.values(), ())]:
-        graph.outputs.remove(output)
     builder = _Builder(graph, returns_sites)
     for site in sites:
         builder.change(site)

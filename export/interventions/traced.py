@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 from onnxruntime import InferenceSession
 
-from export.hf.interventions.sites import Shapes, candidates
+from export.interventions.sites import Shapes, candidates
 from export.verification.sessions import Arrays, run_outputs, session
 
 

@@ -1,0 +1,1 @@
+"""Graphs whose activations a request may change."""
