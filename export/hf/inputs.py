@@ -14,12 +14,13 @@ from transformers import PreTrainedModel
 from export.hf.packed.tower import packed_tower, unit_of
 from export.hf.parts import config_of, has_two_towers, parts_of, reads_pictures, required_of, tokens_of_picture
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of
-from export.hf.wrapper import MAIN, MASKS, arguments_of, has_two_stacks
+from export.hf.wrapper import MAIN, MASKS, PIXEL_MASK, arguments_of, has_two_stacks
 from export.weights.checkpoint import listed
 from models.block import Input, Placeholder
 
 MASK = "1 = a real token, 0 = padding, as transformers' tokenizers return it; all 1 when not given."
 SAMPLES_MASK = "1 = a sample, 0 = padding, as transformers' feature extractor returns it; all 1 when not given."
+PIXELS_MASK = "1 = a pixel, 0 = padding, as transformers' image processor returns it; all 1 when not given."
 RANKS = {  # of an input without the batch
     "pixel_values": (3, 4), "pixel_values_videos": (4,), "input_features": (2, 3), "input_values": (1, 2),
 }  # fmt: skip
@@ -69,6 +70,9 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
         inputs["attention_mask"] = Input(
             ("1|batch", length), SAMPLES_MASK, dtype="int64", default=1, minimum=0, maximum=1
         )
+    elif main == "pixel_values" and PIXEL_MASK in arguments:
+        sides = inputs[main].shape[-2:]
+        inputs[PIXEL_MASK] = Input(("1|batch", *sides), PIXELS_MASK, dtype="int64", default=1, minimum=0, maximum=1)
     if has_two_stacks(model):
         sizes = (getattr(model.config, name, None) for name in ("decoder_vocab_size", "tgt_vocab_size"))
         vocabulary = next(filter(None, sizes), None) or _vocabulary(model)
@@ -180,7 +184,8 @@ def _image_size(pretrained: Pretrained) -> Sequence[int]:
         settings = _processor(pretrained.folder, "image_processor")
         size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")
         if isinstance(size, dict):
-            size = [size[side] for side in ("height", "width")] if "height" in size else size.get("shortest_edge")
+            edge = "longest_edge" if PIXEL_MASK in arguments_of(pretrained.model) else "shortest_edge"  # with padding
+            size = [size[side] for side in ("height", "width")] if "height" in size else size.get(edge)
     if size is None:
         size = _setting(pretrained.model, "image_size", "pixel_values")
     return size if isinstance(size, (list, tuple)) else (size, size)

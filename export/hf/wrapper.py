@@ -74,10 +74,12 @@ OTHER_ANSWERS = {  # fields of a call's result that are an answer
 }
 MAIN = ("input_ids", "pixel_values", "pixel_values_videos", "input_features", "input_values")
 # Inputs in the shape of the first of these that is given.
+PIXEL_MASK = "pixel_mask"
 MASKS = {
     "attention_mask": ("input_ids", "input_values"),
     "token_type_ids": ("input_ids",),
     "decoder_attention_mask": ("decoder_input_ids",),
+    PIXEL_MASK: ("pixel_values",),  # without the channels
 }
 
 
@@ -152,7 +154,8 @@ class Wrapper(nn.Module):
         """``inputs`` and the defaults of others, with masks in the shape of what they mask."""
         given = {**self.defaults, **inputs}
         for name in MASKS.keys() & given.keys():
-            given[name] = given[name].expand(next(given[other].shape for other in MASKS[name] if other in given))
+            shape = next(given[other].shape for other in MASKS[name] if other in given)
+            given[name] = given[name].expand((shape[0], *shape[2:]) if name == PIXEL_MASK else shape)
         return given
 
     def _vectors(self, recorded: Mapping[Row, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 from service.feature import Core, Feature
 from service.media.audio import MASK_INPUT, AudioSource
 from service.media.images import ImageSource
-from service.media.preprocessor import PREPROCESSOR_FILE, preprocessor, read_preprocessor
+from service.media.preprocessor import PIXEL_MASK, PREPROCESSOR_FILE, preprocessor, read_preprocessor
 from service.media.source import FileSource
 from service.model.model import Model
 
@@ -61,12 +61,13 @@ class Pictures(FileFeature):
         self.source = ImageSource()
 
     def processor(self, content: dict[str, Any], model: Model, shape: Sequence[Any]) -> object:
-        if len(shape) != 3:  # channels, height, width
+        if len(shape) != 3:
             raise ValueError("its pixel_values are several pictures each")
         model.preprocessor = preprocessor(content)
         from service.media.image_processor import image_processor
 
-        return image_processor(content, model.preprocessor, *shape)
+        channels, height, width = shape
+        return image_processor(content, model.preprocessor, channels, height, width, PIXEL_MASK in model.inputs)
 
 
 class Sounds(FileFeature):

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from service.base.errors import TooLarge
+from service.base.errors import Invalid, TooLarge
+from service.media.preprocessor import PIXEL_MASK
 from service.media.source import FileSource
 from service.model.spec import IMAGE_INPUT
 
@@ -43,7 +44,18 @@ class ImageSource(FileSource["Picture", "ImageProcessor"]):
         return file.memory + _resized_pixels(file, processor) * RESIZED_BYTES
 
     def tensor(self, file: "Picture", processor: "ImageProcessor") -> np.ndarray:
-        return processor(file.unpacked(processor.channels))
+        picture = file.unpacked(processor.channels)
+        if processor.pad is not None:
+            (columns, rows), (height, width) = processor.resized(*picture.size), processor.pad
+            if rows > height or columns > width:
+                most = f"{height:,} x {width:,}"
+                raise Invalid(f"becomes {rows:,} x {columns:,} pixels; the model takes at most {most}", file.field)
+        return processor(picture)
+
+    def beside(self, files: Sequence["Picture"], processor: "ImageProcessor") -> dict[str, np.ndarray]:
+        if not processor.returns_mask:
+            return {}
+        return {PIXEL_MASK: np.stack([processor.mask(*file.size) for file in files])}
 
 
 def _resized_pixels(picture: "Picture", processor: "ImageProcessor") -> int:

@@ -32,6 +32,7 @@ class Picture:
             Invalid: it is broken.
         """
         self.field = field
+        self._seen_size: tuple[int, int] | None = None
         with decoding(field):
             try:
                 self._image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
@@ -44,8 +45,8 @@ class Picture:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height."""
-        return self._image.size
+        """Width and height; of a picture that is turned, as it is to be seen, only after it is unpacked."""
+        return self._seen_size or self._image.size
 
     @property
     def pixels(self) -> int:
@@ -67,6 +68,7 @@ class Picture:
         """
         with decoding(self.field):
             image = ImageOps.exif_transpose(self._image)
+            self._seen_size = image.size
             if "A" in image.getbands() or image.info.get("transparency") is not None:
                 image = _on_white(image.convert("RGBA"))
             return image.convert("RGB" if channels == 3 else "L")

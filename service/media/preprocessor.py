@@ -11,6 +11,7 @@ log = logging.getLogger("heed")
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
 PROCESSOR_FILE = "processor_config.json"  # of a processor of texts, too, which has the other in it
+PIXEL_MASK = "pixel_mask"  # the input of models whose image processor pads pictures
 RESCALE_FACTOR = 1 / 255  # of transformers' image processors where their file has none
 
 

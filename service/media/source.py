@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,6 +28,7 @@ from service.model.model import Model
 MAX_COUNT = 256  # of a request
 FILE_NS = 20e6  # that a file takes to be decoded and processed, at most about: too long for the event loop
 ITEM_BYTES = 16  # of a number of a tensor, while it is computed
+MASK_ITEM_BYTES = 8  # of a number of a mask, of which there are no more than of the tensor
 ADDRESS = b"://"  # in a URL, after its scheme
 LONGEST_SCHEME = 8
 BASE64 = "base64"  # the name of a file's field, and the end of a data URL's media type
@@ -54,7 +55,17 @@ def decoding(field: str) -> Iterator[None]:
 
 
 F = TypeVar("F")  # a file whose header is read
-P = TypeVar("P")  # what computes a tensor of a decoded file
+
+
+class Processor(Protocol):
+    """What computes a tensor of a decoded file."""
+
+    @property
+    def returns_mask(self) -> bool:
+        """Whether another input, a mask of padding, follows from the files."""
+
+
+P = TypeVar("P", bound=Processor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +128,9 @@ class FileSource(InputSource[Files], Generic[F, P]):
             Invalid: it is broken.
         """
 
-    def beside(self, _files: Sequence[F], _processor: P) -> dict[str, np.ndarray]:
-        """Other inputs of the model that follow from the files, with the axis of the batch."""
-        return {}
+    @abstractmethod
+    def beside(self, files: Sequence[F], processor: P) -> dict[str, np.ndarray]:
+        """The mask of the padding of files whose tensors are computed, if there is one, with the axis of the batch."""
 
     def input_of(self, model: Model) -> str | None:
         """The name of the input that the files of a model become."""
@@ -171,12 +182,11 @@ class FileSource(InputSource[Files], Generic[F, P]):
             self.check(files, processor)
         values = np.empty((len(files), *map(int, model.inputs[name].shape[1:])), np.float32)
         largest = max(self.memory(file, processor) for file in files)
-        beside = self.beside(files, processor)
-        made_bytes = values.nbytes + sum(array.nbytes for array in beside.values())
-        context.reservation.add(largest + ITEM_BYTES * values[0].size + made_bytes)
+        mask_bytes = MASK_ITEM_BYTES * values.size if processor.returns_mask else 0
+        context.reservation.add(largest + ITEM_BYTES * values[0].size + values.nbytes + mask_bytes)
         for index, file in enumerate(files):
             values[index] = yield Stage(self._processing, 0, partial(self.tensor, file, processor))
-        made = {name: values, **beside}
+        made = {name: values, **self.beside(files, processor)}
         omits_batch = reference.is_single and model.inputs[name].shape[0] == BATCH
         return {name: array[0] if omits_batch else array for name, array in made.items()}
 

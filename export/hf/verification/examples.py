@@ -61,7 +61,14 @@ def with_room(sizes: Sizes, inputs: Mapping[str, Input]) -> Sizes:
 
 
 def _mask(padding: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:
-    """1 for real tokens, of which each row has at least one; without padding in the first row."""
+    """1 for real tokens, of which each row has at least one; without padding in the first row.
+
+    Of pictures, [rows, height, width], 1 for the pixels before padding at the right and below.
+    """
+    if len(shape) == 3:
+        ends = [rng.integers(1, side + 1, (shape[0], 1)) for side in shape[1:]]
+        rows, columns = (np.arange(side) < end for side, end in zip(shape[1:], ends, strict=True))
+        return (rows[:, :, None] & columns[:, None]).astype(np.int64)
     rows, length = shape
     if padding in ("scattered", HEADS):
         real = rng.random(shape) < REAL

@@ -1,6 +1,9 @@
 """Models that find objects in pictures: their decoder has learned queries in place of tokens."""
 
+import io
+
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 import transformers
@@ -9,6 +12,7 @@ from export.__main__ import main
 from export.hf.description import block_of
 from export.hf.pretrained import load
 from tests.support.application import running
+from tests.support.media import files, text_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 SIZE = 64
@@ -43,7 +47,13 @@ def save(name, folder):
 def test_detr_has_boxes_and_the_weights_of_both_stacks(once):
     folder = once("detr", lambda folder: save(MODELS[0], folder))
     block, _ = block_of(load(folder, shapes={"pixel_values": (3, SIZE, SIZE)}), "mine")
-    assert block.inputs.keys() == {"pixel_values", "head_mask", "decoder_head_mask", "cross_attn_head_mask"}
+    assert block.inputs.keys() == {
+        "pixel_values",
+        "pixel_mask",
+        "head_mask",
+        "decoder_head_mask",
+        "cross_attn_head_mask",
+    }
     assert {name: block.outputs[name].shape for name in OUTPUTS} == {
         "output": ("batch", 6, 4), "pred_boxes": ("batch", 6, 4), "weights": (2, "batch", 4, 6, 6),
         "encoder_weights": (2, "batch", 4, 64, 64), "cross_weights": (2, "batch", 4, 6, 64),
@@ -54,25 +64,39 @@ def test_detr_has_boxes_and_the_weights_of_both_stacks(once):
 @pytest.mark.family
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_are_those_of_transformers(name, tmp_path):
+    """Of tensors, and of pictures as files, which are padded as ``pad_size`` of transformers' image processor says."""
     save(name, tmp_path / "saved")
-    shape = ("--input", f"pixel_values=3,{SIZE},{SIZE}")
-    target = ("--repository", str(tmp_path / "models"), "--name", "mine")
-    assert main(["hf", str(tmp_path / "saved"), *shape, *target]) == 0
+    size = {"shortest_edge": 40, "longest_edge": SIZE}
+    processor = transformers.DetrImageProcessorPil(size=size)
+    processor.save_pretrained(tmp_path / "saved")
+    assert main(["hf", str(tmp_path / "saved"), "--repository", str(tmp_path / "models"), "--name", "mine"]) == 0
+    contents = [files()[file] for file in ("JPEG", "320x240")]
+    pictures = [PIL.Image.open(io.BytesIO(content)).convert("RGB") for content in contents]
+    made = processor(pictures, pad_size={"height": SIZE, "width": SIZE}, return_tensors="pt")
     pixels = np.random.default_rng(0).standard_normal((2, 3, SIZE, SIZE), np.float32)
     model = getattr(transformers, name).from_pretrained(tmp_path / "saved", attn_implementation="eager").eval()
+    with running(tmp_path / "models") as client:
+        for body, given in (
+            ({"pixel_values": pixels.tolist()}, {"pixel_values": torch.from_numpy(pixels)}),
+            ({"images": [*map(text_of, contents)]}, made),
+        ):
+            check(client, model, body, given)
+
+
+def check(client, model, body, given):
+    """Compare the answers to ``body`` with those of transformers to ``given``."""
     with torch.no_grad():
         plain, exact = (
-            model.to(dtype)(torch.from_numpy(pixels).to(dtype), output_attentions=True)
+            model.to(dtype)(**{**given, "pixel_values": given["pixel_values"].to(dtype)}, output_attentions=True)
             for dtype in (torch.float32, torch.float64)
         )
-    with running(tmp_path / "models") as client:
-        for outputs in ([*OUTPUTS], ["output", "pred_boxes"]):
-            answer = client.post("/v1/attention/mine", json={"pixel_values": pixels.tolist(), "outputs": outputs})
-            assert answer.status_code == 200, answer.text
-            for ours in outputs:
-                single, double = (
-                    result[OUTPUTS[ours]] if ours in ("output", "pred_boxes") else torch.stack(result[OUTPUTS[ours]])
-                    for result in (plain, exact)
-                )
-                error = SLACK * float((single - double).abs().max())
-                np.testing.assert_allclose(answer.json()[ours], double, rtol=0, atol=error, err_msg=ours)
+    for outputs in ([*OUTPUTS], ["output", "pred_boxes"]):
+        answer = client.post("/v1/attention/mine", json={**body, "outputs": outputs})
+        assert answer.status_code == 200, answer.text
+        for ours in outputs:
+            single, double = (
+                result[OUTPUTS[ours]] if ours in ("output", "pred_boxes") else torch.stack(result[OUTPUTS[ours]])
+                for result in (plain, exact)
+            )
+            error = SLACK * float((single - double).abs().max())
+            np.testing.assert_allclose(answer.json()[ours], double, rtol=0, atol=error, err_msg=ours)

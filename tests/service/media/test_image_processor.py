@@ -14,7 +14,7 @@ from service.media.preprocessor import preprocessor
 from tests.support.media import files
 
 PROCESSORS = {  # what another than a kind's own settings are
-    **{kind: {} for kind, own in KINDS.items() if not own.is_any},
+    **{kind: {} for kind, own in KINDS.items() if not own.is_any and not own.pads},
     "CLIP from shortest 30": {"size": {"shortest_edge": 30}},
     "DeiT as CLIP": {"size": {"shortest_edge": 30}, "crop_size": {"height": 20, "width": 28}},
     "ViT not square": {"size": {"height": 20, "width": 28}},
@@ -93,6 +93,39 @@ def test_pictures_of_gemma_4_have_the_numbers_of_transformers(tmp_path):
         grid = patches["pixel_values"].reshape(21, 30, 16, 16, 3)  # a patch has rows, columns and channels
         expected = grid.transpose(4, 0, 2, 1, 3).reshape(3, height, width)
         np.testing.assert_array_equal(own(image), expected.astype(np.float32), err_msg=file)
+
+
+@pytest.mark.parametrize("longest", [28, 60])
+@pytest.mark.parametrize("kind", [kind for kind, own in KINDS.items() if own.pads])
+@pytest.mark.filterwarnings("ignore")  # those of transformers
+def test_padded_pictures_have_the_numbers_and_the_mask_of_transformers(kind, longest, tmp_path):
+    size, sides = {"shortest_edge": 24, "longest_edge": longest}, {"height": longest, "width": longest}
+    reference = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")(size=size)
+    reference.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "preprocessor_config.json").read_bytes())
+    own = image_processor(content, preprocessor(content), 3, longest, longest, has_mask=True)
+    for file, saved in files().items():
+        picture = Picture(saved, "images")
+        image = reference.convert_to_rgb(ImageOps.exif_transpose(Image.open(io.BytesIO(saved))))
+        expected = reference(image, pad_size=sides, return_tensors="np")
+        actual = own(picture.unpacked(3))
+        np.testing.assert_array_equal(actual, expected["pixel_values"][0].astype(np.float32), err_msg=file)
+        np.testing.assert_array_equal(own.mask(*picture.size), expected["pixel_mask"][0], err_msg=file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "longest"),
+    [({"size": 800, "max_size": 1000}, 1000), ({"size": 800}, 1333), ({"size": {"shortest_edge": 800}}, None)],
+)
+def test_old_files_have_the_longest_edge_beside_the_size(settings, longest):
+    content = {"image_processor_type": "DetrFeatureExtractor", "do_normalize": False, **settings}
+    assert image_processor(content, preprocessor(content), 3, 1333, 1333, has_mask=True).longest == longest
+
+
+def test_padding_needs_a_mask():
+    content = {"image_processor_type": "DetrImageProcessor", "do_normalize": False, "size": {"shortest_edge": 24}}
+    with pytest.raises(ValueError, match="makes a pixel_mask, which the graph lacks"):
+        image_processor(content, preprocessor(content), 3, 24, 24)
 
 
 @pytest.mark.parametrize(("kind", "step"), [("Gemma3", "do_pan_and_scan"), ("Llava", "do_pad")])
