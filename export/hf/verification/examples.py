@@ -66,9 +66,9 @@ def _mask(padding: str, shape: list[int], rng: np.random.Generator) -> np.ndarra
     Of pictures, [rows, height, width], 1 for the pixels before padding at the right and below.
     """
     if len(shape) == 3:
-        ends = [rng.integers(1, side + 1, (shape[0], 1)) for side in shape[1:]]
-        rows, columns = (np.arange(side) < end for side, end in zip(shape[1:], ends, strict=True))
-        return (rows[:, :, None] & columns[:, None]).astype(np.int64)
+        count, *sides = shape
+        down, right = (np.arange(side) < rng.integers(1, side + 1, (count, 1)) for side in sides)
+        return (down[:, :, None] & right[:, None]).astype(np.int64)
     rows, length = shape
     if padding in ("scattered", HEADS):
         real = rng.random(shape) < REAL

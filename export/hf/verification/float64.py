@@ -1,7 +1,7 @@
 """A model of transformers computed in float64 throughout, which is the reference of an export."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,8 @@ from export.hf.pretrained import ModelRefused, reason_of
 from export.hf.wrapper import Wrapper
 from export.verification.budget import JITTER
 from export.verification.sessions import Arrays
+
+MAX_COPIED = 300_000_000  # learned numbers
 
 
 class _NoFloat32(TorchFunctionMode):
@@ -44,20 +46,60 @@ def in_float64() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+@contextmanager
+def _widened(model: nn.Module) -> Iterator[None]:
+    """A context in which each module of ``model`` has its own tensors in float64 while it is called."""
+
+    def widen(module: nn.Module, _: Any) -> None:
+        for name, (tensors, tensor) in own[module].items():
+            tensors[name] = _like(tensor, tensor.detach().double())
+
+    def narrow(module: nn.Module, *_: Any) -> None:
+        for name, (tensors, tensor) in own[module].items():
+            tensors[name] = tensor
+
+    own = {module: _floats(module) for module in model.modules()}
+    hooks = [module.register_forward_pre_hook(widen) for module in own if own[module]]
+    hooks += [module.register_forward_hook(narrow, always_call=True) for module in own if own[module]]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _floats(module: nn.Module) -> dict[str, tuple[dict[str, Any], Tensor]]:
+    """The tensors in float32 of ``module`` without those of its modules, and where they are, by name."""
+    return {
+        name: (tensors, tensor)
+        for tensors in (module._parameters, module._buffers)
+        for name, tensor in tensors.items()
+        if tensor is not None and tensor.dtype == torch.float32
+    }
+
+
+def _like(tensor: Tensor, wide: Tensor) -> Tensor:
+    return nn.Parameter(wide, requires_grad=False) if isinstance(tensor, nn.Parameter) else wide
+
+
 class Original:
-    """The model as transformers computes it: in float32, and a copy of it in float64."""
+    """The model as transformers computes it: in float32, and in float64.
+
+    For float64 it is copied or, if it is so large that a copy needs gigabytes, each module of it while it is called.
+    """
 
     def __init__(self, wrapper: Wrapper) -> None:
         self.wrapper = wrapper
 
     def default(self, name: str, value: np.ndarray) -> None:
         """Call the model with ``value`` where an input is not given."""
-        for wrapper in (self.wrapper, self._doubled):
+        for wrapper in {self.wrapper, self._wide}:
             wrapper.defaults[name] = torch.from_numpy(value)
 
     @cached_property
-    def _doubled(self) -> Wrapper:
-        return deepcopy(self.wrapper).double()
+    def _wide(self) -> Wrapper:
+        is_large = sum(x.numel() for x in self.wrapper.parameters()) > MAX_COPIED
+        return self.wrapper if is_large else deepcopy(self.wrapper).double()
 
     def __call__(self, inputs: Arrays, dtype: Any, draw: int = 0) -> dict[str, np.ndarray]:
         """Every output for ``inputs``, computed in numpy's ``dtype``: float32 or float64.
@@ -68,7 +110,7 @@ class Original:
         Raises:
             ModelRefused: the model cannot be called with these inputs.
         """
-        wrapper = self.wrapper if dtype == np.float32 else self._doubled
+        wrapper = self.wrapper if dtype == np.float32 else self._wide
         noise = _Noise(draw)
         tensors = {name: noise(torch.from_numpy(array)) for name, array in inputs.items()}
         tables = [part for part in wrapper.modules() if isinstance(part, nn.Embedding)]
@@ -77,7 +119,7 @@ class Original:
             with torch.inference_mode():
                 if dtype == np.float32:
                     return _arrays(wrapper(**tensors))
-                with in_float64():
+                with in_float64(), _widened(wrapper) if wrapper is self.wrapper else nullcontext():
                     wide = {name: x.double() if x.is_floating_point() else x for name, x in tensors.items()}
                     return _arrays(wrapper(**wide))
         except ModelRefused:

@@ -7,6 +7,7 @@ import torch
 from export.hf.artifact import export_model
 from export.hf.description import block_of, learned_numbers
 from export.hf.pretrained import ModelRefused, load
+from export.hf.verification import float64
 from export.hf.verification.verifier import Verifier
 from tests.support.families import TEXT, Family, save
 
@@ -60,3 +61,20 @@ def test_inputs_that_it_cannot_be_called_with_are_refused(bert):
     _, original = block_of(bert, "long")
     with pytest.raises(ModelRefused, match=r"BertModel cannot be called with input_ids \[1, 70\]: "):
         original({"input_ids": np.zeros((1, 70), int)}, np.float32)
+
+
+@pytest.mark.parametrize("name", ["BertModel", "MixtralModel"])
+def test_a_large_model_is_in_float64_without_a_copy(name, tmp_path, monkeypatch):
+    """Each module while it is called; then it is in float32 again, to the last bit."""
+    settings = {"num_key_value_heads": 2, "num_local_experts": 3} if name == "MixtralModel" else {}
+    save(Family(name, TEXT | settings), tmp_path)
+    _, copied = block_of(load(tmp_path), "copied")
+    monkeypatch.setattr(float64, "MAX_COPIED", 0)
+    in_place = float64.Original(copied.wrapper)
+    inputs = {"input_ids": np.array([[5, 9, 31, 7], [8, 8, 40, 6]])}
+    before, exact = (copied(inputs, dtype) for dtype in (np.float32, np.float64))
+    for expected, dtype in ((exact, np.float64), (before, np.float32)):
+        actual = in_place(inputs, dtype)
+        assert actual["output"].dtype == dtype
+        for output, array in expected.items():
+            np.testing.assert_array_equal(actual[output], array, err_msg=output)
