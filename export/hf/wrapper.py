@@ -73,8 +73,8 @@ OTHER_ANSWERS = {  # fields of a call's result that are an answer
     "heatmaps": "Where each keypoint is",
 }
 MAIN = ("input_ids", "pixel_values", "pixel_values_videos", "input_features", "input_values")
-# Inputs in the shape of the first of these that is given.
 PIXEL_MASK = "pixel_mask"
+# Inputs in the shape of the first of these that is given.
 MASKS = {
     "attention_mask": ("input_ids", "input_values"),
     "token_type_ids": ("input_ids",),

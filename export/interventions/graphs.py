@@ -1,6 +1,6 @@
 """The graphs with interventions, verified: sites whose changes are not those of the module are left out."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,11 @@ def sites_entry(sites: Sequence[Site], left_out: dict[str, str], block: Block) -
     return {"sites": {site.name: [len(site.values), *_dims(site, block)] for site in sites}, "left_out": left_out}
 
 
+def reasons_of(failed: Mapping[str, str]) -> str:
+    """Why none of the sites can be changed, in one line."""
+    return "; ".join(f"{name}: {reason}" for name, reason in failed.items()) or "it has no layers"
+
+
 def of_stack(block: Block, module: nn.Module, canonical: onnx.ModelProto, folder: Path) -> Interventions | None:
     """The canonical graph of a ``block`` with inputs that change its activations; None if it has no layers.
 
@@ -60,6 +65,8 @@ def of_stack(block: Block, module: nn.Module, canonical: onnx.ModelProto, folder
     verification = Verification(run, traced.plain, _original(block, module), ANSWERS)
     failed = verification.failures(sites, examples).sites
     sites = [site for site in sites if site.name not in failed]
+    if not sites:
+        return Interventions({}, {"refused": reasons_of(failed)})
     whole = with_interventions(canonical, sites)
     return Interventions(whole_and_output(whole, ANSWERS), sites_entry(sites, failed, block))
 

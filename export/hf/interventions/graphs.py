@@ -19,7 +19,7 @@ from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import ANSWERS, Report
 from export.hf.wrapper import VECTORS
 from export.interventions.graph import with_interventions
-from export.interventions.graphs import WHOLE, Interventions, sites_entry, whole_and_output
+from export.interventions.graphs import WHOLE, Interventions, reasons_of, sites_entry, whole_and_output
 from export.interventions.sites import HIDDEN, SITES, Site, find_cuts, find_sites
 from export.interventions.traced import trace
 from export.interventions.verification import Verification
@@ -64,8 +64,7 @@ def intervention_graphs(
         whole = with_interventions(canonical, sites)
         parts = traced.parts(sites)
     if not sites:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.sites.items())
-        raise ModelRefused(reasons or "it has no layers")
+        raise ModelRefused(reasons_of(failed.sites))
     graphs, entry = whole_and_output(whole, ANSWERS), sites_entry(sites, failed.sites, block)
     if parts and run and not run.head_failure(traced.plain, examples, original):  # no site is in the head
         positions = str(block.outputs[HIDDEN].shape[2])
