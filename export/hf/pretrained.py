@@ -24,6 +24,7 @@ from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig,
 from export.hf.experts import loop_over_experts
 from export.hf.packed.deepstack import add_by_masks
 from export.hf.packed.positioned import positioned_tower, take_whole_pictures
+from export.hf.packed.shaped import shaped_tower, take_pictures_of_one_size
 from export.hf.packed.tower import packed_tower, take_pictures
 from export.hf.parts import has_two_towers, names_in, parts_of, reads_pictures, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
@@ -134,6 +135,8 @@ def load(
         add_by_masks(model)
     if tower := positioned_tower(model):
         take_whole_pictures(tower)
+    if tower := shaped_tower(model):
+        take_pictures_of_one_size(tower)
     for name, parameter in model.named_parameters():
         if fault := not_finite(parameter):
             raise ModelRefused(f"{folder}: {name} contains {fault}")

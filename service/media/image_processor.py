@@ -43,6 +43,7 @@ KINDS = {  # those of transformers that have these steps and no others
     "Qwen2VL": Kind(BICUBIC, is_any=True),
     "Segformer": Kind(BILINEAR),
     "Siglip": Kind(BICUBIC),
+    "Siglip2": Kind(BILINEAR, is_any=True),
     "ViT": Kind(BILINEAR),
 }
 

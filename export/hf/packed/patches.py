@@ -1,8 +1,9 @@
-"""What towers of patches have in common: an argument by which they are found, and sides of whole patches."""
+"""What towers of patches have in common: an argument by which they are found, and pictures in whole patches."""
 
 from collections.abc import Sequence
 from inspect import signature
 
+from torch import Tensor
 from transformers import PreTrainedModel
 
 
@@ -20,3 +21,18 @@ def check_sides(sides: Sequence[int], unit: int) -> None:
     """
     if any(side % unit for side in sides):
         raise ValueError(f"the sides of its pictures are multiples of {unit} pixels")
+
+
+def split(pictures: Tensor, side: int, unit: int | None = None) -> Tensor:
+    """The patches of pictures, [pictures, channels, height, width], of ``side`` pixels, by rows.
+
+    Of a patch the numbers are ordered by row, column and channel, as in transformers' image processors.
+
+    Raises:
+        ValueError: a side of a picture is no multiple of ``unit``, by default of ``side``.
+    """
+    count, channels, *sides = pictures.shape
+    check_sides(sides, unit or side)
+    rows, columns = (length // side for length in sides)
+    patches = pictures.reshape(count, channels, rows, side, columns, side).permute(0, 2, 4, 3, 5, 1)
+    return patches.flatten(3).flatten(1, 2)

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from export.hf.packed.at_once import AllAtOnce
-from export.hf.packed.patches import check_sides, tower_taking
+from export.hf.packed.patches import split, tower_taking
 
 POSITIONS = "pixel_position_ids"  # argument of a tower: [pictures, patches, 2]
 
@@ -21,18 +21,14 @@ def positioned_tower(model: PreTrainedModel) -> PreTrainedModel | None:
 def patches_of(tower: Any, pictures: Tensor) -> tuple[Tensor, Tensor]:
     """The patches of pictures, [pictures, channels, height, width], and the column and row of each.
 
-    Of a patch the numbers are ordered by row, column and channel, as in transformers' image processor.
-
     Raises:
         ValueError: a side has no whole number of tokens.
     """
-    sides, side = pictures.shape[2:], tower.config.patch_size
-    check_sides(sides, side * tower.config.pooling_kernel_size)
-    rows, columns = (length // side for length in sides)
-    split = pictures.reshape(-1, pictures.shape[1], rows, side, columns, side).permute(0, 2, 4, 3, 5, 1)
-    place = torch.arange(rows * columns)
+    side = tower.config.patch_size
+    patches = split(pictures, side, side * tower.config.pooling_kernel_size)
+    place, columns = torch.arange(patches.shape[1]), pictures.shape[3] // side
     positions = torch.stack([place % columns, place // columns], dim=-1)
-    return split.flatten(3).flatten(1, 2), positions.expand(pictures.shape[0], -1, -1)
+    return patches, positions.expand(pictures.shape[0], -1, -1)
 
 
 def take_whole_pictures(tower: PreTrainedModel) -> None:

@@ -9,6 +9,7 @@ import torch
 import transformers
 from PIL import Image
 
+from export.__main__ import main
 from export.hf.description import block_of
 from export.hf.pretrained import load
 from tests.support.application import running
@@ -177,3 +178,38 @@ def test_the_positions_of_texts_end_where_the_config_of_their_tower_says(tmp_pat
     save(family, tmp_path)
     block, _ = block_of(load(tmp_path), "mine")
     assert block.limits == {"n": 48}
+
+
+@pytest.mark.extended
+@pytest.mark.family
+def test_pictures_of_siglip_2_have_one_size(tmp_path):
+    """transformers' processor keeps proportions; of pictures of that size the answers are those of its patches."""
+    height, width = 24, 16
+    vision = {"patch_size": 8, "num_patches": 16, "image_size": None}
+    save(Family("Siglip2Model", {"text_config": TEXT, "vision_config": IMAGE | vision}), tmp_path / "saved")
+    processor = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=6)
+    processor.save_pretrained(tmp_path / "saved")
+    target = ("--repository", str(tmp_path / "models"), "--name", "mine")
+    assert main(["hf", str(tmp_path / "saved"), "--input", f"pixel_values=3,{height},{width}", *target]) == 0
+    opened = (Image.open(io.BytesIO(content)).convert("RGB") for content in SENT[:2])
+    made = processor([one.resize((width, height), Image.Resampling.BILINEAR) for one in opened], return_tensors="pt")
+    assert made["spatial_shapes"].tolist() == [[3, 2]] * 2
+    ids = [[5, 9, 31, 7], [8, 8, 40, 6]]
+    model = transformers.AutoModel.from_pretrained(tmp_path / "saved", attn_implementation="eager").eval()
+    with torch.no_grad():
+        plain, exact = (
+            model.to(dtype)(
+                input_ids=torch.tensor(ids), **{**made, "pixel_values": made["pixel_values"].to(dtype)},
+                output_attentions=True,
+            )
+            for dtype in (torch.float32, torch.float64)
+        )  # fmt: skip
+    body = {"input_ids": ids, "images": [*map(text_of, SENT[:2])], "outputs": [*ANSWERS, "vision_weights"]}
+    with running(tmp_path / "models") as client:
+        answer = client.post("/v1/attention/mine", json=body)
+    assert answer.status_code == 200, answer.text
+    for ours, theirs in ANSWERS.items():
+        error = SLACK * (float((plain[theirs] - exact[theirs]).abs().max()) + EPS * float(exact[theirs].abs().max()))
+        np.testing.assert_allclose(answer.json()[ours], exact[theirs], rtol=0, atol=error, err_msg=ours)
+    weights = torch.stack(exact.vision_model_output.attentions)
+    np.testing.assert_allclose(answer.json()["vision_weights"], weights, rtol=0, atol=32 * EPS)

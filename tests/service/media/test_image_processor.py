@@ -23,6 +23,10 @@ PROCESSORS = {  # what another than a kind's own settings are
     "ViT not normalized": {"do_normalize": False},
     "Bit larger than the picture": {"do_resize": False, "crop_size": {"height": 50, "width": 50}},
 }
+BY_ROWS = {  # settings, and rows and columns of patches of a picture that its processor does not change
+    "Gemma4": ({"max_soft_tokens": 70}, 21, 30),
+    "Siglip2": ({"max_num_patches": 6}, 3, 2),
+}
 SMALL = {  # the size of a kind, smaller than its own, which takes long
     True: {"size": {"height": 24, "width": 24}},
     False: {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
@@ -60,7 +64,7 @@ def test_the_numbers_are_those_of_transformers(name, tmp_path):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("kind", [kind for kind, own in KINDS.items() if own.is_any and kind != "Gemma4"])
+@pytest.mark.parametrize("kind", [kind for kind, own in KINDS.items() if own.is_any and kind not in BY_ROWS])
 @pytest.mark.filterwarnings("ignore")  # those of transformers
 def test_pictures_of_the_models_size_have_the_numbers_of_transformers(kind, tmp_path):
     """Others are resized to it, where transformers' processor keeps their proportions."""
@@ -80,17 +84,19 @@ def test_pictures_of_the_models_size_have_the_numbers_of_transformers(kind, tmp_
         np.testing.assert_array_equal(own(image), expected.astype(np.float32), err_msg=file)
 
 
+@pytest.mark.parametrize("kind", BY_ROWS)
 @pytest.mark.filterwarnings("ignore")  # those of transformers
-def test_pictures_of_gemma_4_have_the_numbers_of_transformers(tmp_path):
-    reference = get_image_processor_class_from_name("Gemma4ImageProcessorPil")(max_soft_tokens=70)
+def test_patches_by_rows_have_the_numbers_of_transformers(kind, tmp_path):
+    settings, rows, columns = BY_ROWS[kind]
+    reference = get_image_processor_class_from_name(f"{kind}ImageProcessorPil")(**settings)
     reference.save_pretrained(tmp_path)
     content = json.loads((tmp_path / "preprocessor_config.json").read_bytes())
-    height, width = 7 * 48, 10 * 48  # sides of 70 tokens, which its processor does not change
+    height, width = 16 * rows, 16 * columns
     own = image_processor(content, preprocessor(content), 3, height, width)
     for file, picture in files().items():
         image = Picture(picture, "images").unpacked(3)
-        patches = reference(image.resize((width, height), Image.Resampling.BICUBIC), return_tensors="np")
-        grid = patches["pixel_values"].reshape(21, 30, 16, 16, 3)  # a patch has rows, columns and channels
+        patches = reference(image.resize((width, height), KINDS[kind].resample), return_tensors="np")
+        grid = patches["pixel_values"].reshape(rows, columns, 16, 16, 3)  # a patch has rows, columns and channels
         expected = grid.transpose(4, 0, 2, 1, 3).reshape(3, height, width)
         np.testing.assert_array_equal(own(image), expected.astype(np.float32), err_msg=file)
 
