@@ -97,14 +97,22 @@ class Sampler:
         self._rng = np.random.default_rng(self.sampling.seed)
 
     def choose(self, logits: np.ndarray, seen: np.ndarray, place: int) -> int:
-        """The token that follows ``seen``, from float64 ``logits`` [vocabulary]."""
+        """The token that follows ``seen``, from float32 ``logits`` [vocabulary]."""
         if place in self.forced:
             return self.forced[place]
-        scores = self.scores(logits, seen, place)
+        if self._is_plain:
+            return int(logits.argmax())
+        scores = self.scores(logits.astype(np.float64), seen, place)
         if self.sampling.temperature == 0:
             return int(scores.argmax())
         cumulative = np.cumsum(softmax(scores))
         return int(np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right"))
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no parameter changes which token is the most probable one, which is taken."""
+        is_greedy = self.sampling.temperature == 0 and self.sampling.repetition_penalty == 1
+        return is_greedy and not self.suppressed and not self.first_suppressed
 
     def scores(self, logits: np.ndarray, seen: np.ndarray, place: int) -> np.ndarray:
         """``logits`` after all parameters, whose softmax has the probabilities of the tokens; -inf = left out.
