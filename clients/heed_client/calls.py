@@ -23,7 +23,8 @@ Call = Generator[httpx.Request | Seconds, httpx.Response | None, T]
 MIN_BINARY_NUMBERS = 512  # in inputs and outputs together, from which binary is faster than JSON
 READY_TIMEOUT_S = 5
 DEFAULT_OUTPUTS = ("output", "weights")
-NATIVE_FIELDS = ("interventions", "images", "audio")  # that V2 does not take
+COMPARED = ("baseline", "difference")  # fields of requests with interventions, and of their answers
+NATIVE_FIELDS = ("interventions", *COMPARED, "images", "audio")  # that V2 does not take
 MEMORY, APPEND, AT = MEMORY_FIELDS = ("memory", "memory_append", "memory_at")
 TEXT_FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 
@@ -131,10 +132,9 @@ class Calls:
         block = self._blocks.get(name)
         if block is None or native.unknown_outputs(outputs or DEFAULT_OUTPUTS, block):
             block = yield from self.describe(name)
-        found = {key: value for key, value in fields.items() if not native.unknown_outputs([key], block)}
-        decoded = parse(response, lambda: native.decode(found, block, options.get("weights_dtype"), quantized))
-        tokens = Tokens(name, {key: value for key, value in fields.items() if key not in found})
-        return _answer(name, decoded, response, tokens)
+        dtype = options.get("weights_dtype")
+        decoded, tokens = parse(response, lambda: _outputs_and_others(name, fields, block, dtype, quantized))
+        return _answer(name, decoded, response, Tokens(name, tokens))
 
     def tokenize(self, name: str, texts: Mapping[str, Any]) -> Call[Tokens]:
         """``texts`` are the fields of the request."""
@@ -159,12 +159,12 @@ class Calls:
     ) -> Call[Answer]:
         path = f"/v1/attention/{quote(name, safe='')}"
         response = yield from self.send("POST", path, content, {"Content-Type": "application/json"})
-        outputs = parse(response, lambda: native.parse(response.content))
+        fields = parse(response, lambda: native.parse(response.content))
         block = self._blocks.get(name)
-        if block is None or native.unknown_outputs(outputs, block):
+        if block is None or native.unknown_outputs(fields.keys() - {*COMPARED}, block):
             block = yield from self.describe(name)
-        decoded = parse(response, lambda: native.decode(outputs, block, weights_dtype, quantized))
-        return _answer(name, decoded, response, tokens)
+        decoded, others = parse(response, lambda: _outputs_and_others(name, fields, block, weights_dtype, quantized))
+        return _answer(name, decoded, response, Tokens(name, {**(tokens or {}), **others}))
 
     def send(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -222,6 +222,18 @@ def _tensors(tokens: Tokens, block: Block) -> dict[str, Any]:
     return {
         name: tokens[name] for name in names if name not in neutral or (np.asarray(tokens[name]) != neutral[name]).any()
     }
+
+
+def _outputs_and_others(
+    name: str, fields: Mapping[str, Any], block: Block, weights_dtype: str | None, quantized: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The decoded outputs among the fields of an answer, and the others, of which ``baseline`` is an answer, too."""
+    found = {key: value for key, value in fields.items() if not native.unknown_outputs([key], block)}
+    others = {key: value for key, value in fields.items() if key not in found}
+    if "baseline" in others:
+        outputs, tokens = _outputs_and_others(name, others["baseline"], block, weights_dtype, quantized)
+        others["baseline"] = Answer(name, outputs, tokens=tokens)
+    return native.decode(found, block, weights_dtype, quantized), others
 
 
 def _answer(name: str, outputs: Mapping[str, Any], response: httpx.Response, tokens: Tokens | None) -> Answer:

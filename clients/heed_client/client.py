@@ -31,6 +31,7 @@ from heed_client.selection import Indices, normalized
 T = TypeVar("T")
 Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]
+Metric = str | Mapping[str, Any]
 DtypeLike = np.dtype[Any] | type[np.generic]  # as numpy has it
 
 
@@ -124,6 +125,8 @@ class Client:
         additive_mask: bool = False,
         next_tokens: int | None = None,
         interventions: Sequence[Mapping[str, Any]] | None = None,
+        baseline: bool = False,
+        difference: Metric | Sequence[Metric] | None = None,
         images: Image | Sequence[Image] | None = None,
         audio: Audio | Sequence[Audio] | None = None,
         binary: bool | None = None,
@@ -156,6 +159,8 @@ class Client:
 
         ``interventions`` change activations of the run of a model of transformers, one after the other:
         [{"at": "weights", "layers": 3, "heads": 1, "scale": 0}] removes a head. Their tensors may be arrays.
+        With ``baseline`` the answer without them is ``answer.baseline``, and ``difference`` "kl" or a list of metrics
+        asks for ``answer.difference``: {"metric", "unchanged", "changed"}, or a list of these.
 
         A model of pictures takes ``images`` in place of ``pixel_values``: a PNG, JPEG or WebP as a path or bytes, a
         picture of Pillow, or an array [height, width, 3] of uint8; or a list of them. A model of sound takes ``audio``,
@@ -183,6 +188,8 @@ class Client:
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
             "interventions": None if interventions is None else native.nested(list(interventions)),
+            "baseline": baseline or None,
+            "difference": difference,
             **native.nested({"images": images, "audio": audio}),
         }
         named = named_inputs(query, key, value, inputs)
@@ -315,7 +322,7 @@ class Client:
         *,
         intervention: Mapping[str, Any],
         over: Mapping[str, Indices] | Sequence[str],
-        metric: str | Mapping[str, Any] | None = None,
+        metric: Metric | None = None,
         position: int | None = None,
         text_pair: str | None = None,
         text_target: str | None = None,

@@ -240,7 +240,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         accept = headers.get(b"accept-encoding", IDENTITY).decode("latin-1")
         return choose_encoding(accept, self.settings.compress_responses, length)
 
-    def select(self, answer: Answer, outputs: dict[str, np.ndarray]) -> Stages[dict[str, np.ndarray]]:
+    def select(self, answer: Answer, outputs: Mapping[str, np.ndarray]) -> Stages[dict[str, np.ndarray]]:
         """The arrays of an answer with options, from the ``outputs`` of the request's run.
 
         Raises:

@@ -35,6 +35,14 @@ class SourceInputs(StoredInputs, Protocol):
     def is_long_to_add(self) -> bool:
         """Whether ``add_to`` and ``estimate`` may take longer than the event loop can wait."""
 
+    @property
+    def answer_count(self) -> int:
+        """How many sets of outputs the answer has."""
+
+    @property
+    def further(self) -> Mapping[str, Arrays | bytes]:
+        """Fields of the answer behind the outputs, after the run: JSON, or another set of outputs in an object."""
+
     def covers(self, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
         """The model's inputs that are not missing beside those ``given``."""
 
@@ -66,6 +74,10 @@ class InputSource(Generic[Reference]):
     def fields_for(self, _model: Model) -> FieldDefinitions:
         """Those of ``fields`` that requests to a model may have."""
         return self.fields
+
+    def answered_for(self, _model: Model) -> FieldDefinitions:
+        """Further fields that answers of a model may have."""
+        return NO_FIELDS
 
     def replaced(self, _model: Model) -> Collection[str]:
         """The inputs of a model that a request may leave out for one of the fields."""
@@ -125,6 +137,9 @@ class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
     def __init__(self, sources: Sequence[InputSource[Any]]) -> None:
         self._sources = sources
         self._fields: WeakKeyDictionary[Model, FieldDefinitions] = WeakKeyDictionary()
+
+    def answered_for(self, model: Model) -> FieldDefinitions:
+        return {name: field for source in self._sources for name, field in source.answered_for(model).items()}
 
     def replaced(self, model: Model) -> Collection[str]:
         return {name for source in self._sources for name in source.replaced(model)}

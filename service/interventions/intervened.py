@@ -4,28 +4,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import orjson
 
 from service.base.errors import Invalid
 from service.engine.task import Execute
-from service.interventions.changes import Change
+from service.interventions.changes import ITEM_BYTES, Change
+from service.interventions.comparison import BASELINE, DIFFERENCE, Changes
 from service.interventions.request import FIELD, OF_SITES
 from service.interventions.sites import KINDS
 from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
-from service.model.estimate import RunEstimate
+from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
 
 ALONE = ("output", "embedding")  # the outputs of OUTPUT
 
 
 class Intervened:
-    """The changes of one request, by ``values``."""
+    """The changes of one request, by ``values``; ``compared`` says how they are compared with the run without them."""
 
     is_quick = False
     is_long_to_add = True
-    outputs: tuple[str, ...] = ()
 
-    def __init__(self, values: Values) -> None:
-        self._values = values
+    def __init__(self, values: Values, compared: Changes) -> None:
+        self._values, self._compared = values, compared
+        self.outputs = compared.outputs
+        self.further: dict[str, Arrays | bytes] = {}
         self._changes: dict[str, Change] = {}
         self._own: Arrays = {}
 
@@ -34,7 +37,18 @@ class Intervened:
         """Equal for changes of the same sites beside runs of the same sizes: a plan has their memory and time."""
         values = self._values
         others = tuple(tuple(sizes.items()) for sizes in values.sizes.values())
-        return FIELD, others, values.has_mean, tuple(sorted({one.at for one in values.interventions}))
+        sites = tuple(sorted({one.at for one in values.interventions}))
+        return FIELD, others, values.has_mean, sites, self._needs_own, self.answer_count
+
+    @property
+    def answer_count(self) -> int:
+        """How many sets of outputs the answer has."""
+        return 1 + self._compared.has_baseline
+
+    @property
+    def _needs_own(self) -> bool:
+        """Whether outputs of the run without changes are needed."""
+        return self._compared.has_baseline or bool(self._compared.metrics)
 
     def verify(self) -> None:
         """Nothing is to be checked."""
@@ -71,8 +85,10 @@ class Intervened:
         graph = values.graphs.graph(OUTPUT if {*outputs} <= {*ALONE} else WHOLE)
         if missing := [name for name in outputs if name not in graph.outputs]:
             raise Invalid(f"{missing[0]} cannot be answered together with {FIELD}", "outputs")
-        estimate = values.estimate(graph, inputs, outputs, max_memory_bytes)
+        estimate = values.estimate(graph, inputs, outputs, max_memory_bytes, self._needs_own)
         memory = estimate.memory + sum(change.memory() for change in self._changes.values())
+        if self._needs_own:
+            memory += ITEM_BYTES * number_count(values.model.signature, outputs, estimate.sizes)
         check_memory(memory, max_memory_bytes)
         return replace(estimate, memory=memory)
 
@@ -90,11 +106,20 @@ class Intervened:
             Invalid: an activation of another run is not finite.
             OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
         """
-        values = self._values
-        runs = values.runs(graph, inputs, options)
+        values, compared = self._values, self._compared
+        of_own = [*outputs] if compared.has_baseline else [*compared.outputs]
+        runs = values.runs(graph, inputs, options, of_own=of_own)
         changes: dict[str, np.ndarray] = {}
         for site, change in self._changes.items():
             found = {place.intervention: values.value(place, runs, self._own) for place in change.places}
             kinds = [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
             changes |= change.inputs(site, {one: array for one, array in found.items() if array is not None}, kinds)
-        return execute({**inputs, **changes}, outputs)
+        results = execute({**inputs, **changes}, outputs)
+        if self._needs_own:
+            unchanged = runs.found[None]
+            if compared.metrics:
+                found = compared.differences(results, unchanged, inputs, values.model)
+                self.further[DIFFERENCE] = orjson.dumps(found)
+            if compared.has_baseline:
+                self.further[BASELINE] = {name: unchanged[name] for name in outputs}
+        return results

@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field, create_model
 from service.inference.source import FieldDefinitions
 from service.interventions.intervenable import Intervenable
 from service.interventions.lens.request import DEFAULT_TOP_K
+from service.interventions.metrics import KINDS
 from service.interventions.request import MAX_COUNT
 from service.interventions.schemas import Indices, Intervention
-from service.interventions.sweep.metrics import KINDS
 from service.model.model import Model
 from service.native.openapi import Absent, Integers, Numbers, model_class, problems
 from service.native.text_schemas import EXAMPLE, Tokens

@@ -4,8 +4,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from service.inference.source import FieldDefinitions
+from service.interventions.comparison import BASELINE, DIFFERENCE, MAX_METRICS
+from service.interventions.metrics import KINDS
 from service.interventions.request import FIELD, MAX_COUNT
-from service.native.openapi import Tensor
+from service.native.openapi import Absent, Tensor
 
 Indices = int | list[int] | str
 
@@ -49,4 +52,37 @@ class Intervention(BaseModel, extra="forbid", serialize_by_alias=True):
 
 
 ANNOTATION: Any = Annotated[list[Intervention], Field(max_length=MAX_COUNT)] | None
-FIELDS = {FIELD: (ANNOTATION, Field(None, description="changes of activations, applied in this order"))}
+
+
+class Difference(BaseModel):
+    """A metric of the run without interventions, and of the changed one; of several rows a list for each."""
+
+    metric: str | dict[str, list[int]]
+    unchanged: float | list[float]
+    changed: float | list[float]
+
+
+class Baseline(BaseModel, extra="allow"):
+    """The outputs of the run without interventions, and its next tokens."""
+
+
+ANSWERED: FieldDefinitions = {
+    BASELINE: (Baseline | Absent, Field(None, alias=BASELINE)),
+    DIFFERENCE: (
+        Difference | list[Difference] | Absent,
+        Field(None, alias=DIFFERENCE, description="a list where the request has one"),
+    ),
+}
+MetricField: Any = str | dict[str, int | str | list[int | str]]
+FIELDS = {
+    FIELD: (ANNOTATION, Field(None, description="changes of activations, applied in this order")),
+    BASELINE: (bool | None, Field(False, description="answer the outputs of the run without interventions, too")),
+    DIFFERENCE: (
+        MetricField | list[MetricField] | None,
+        Field(
+            None,
+            description=f"metrics of both runs, one or at most {MAX_METRICS}, as those of a sweep: {', '.join(KINDS)}; "
+            "of the last token of a language model",
+        ),
+    ),
+}

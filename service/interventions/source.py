@@ -14,6 +14,7 @@ from service.codec.long_tensor import read_all
 from service.http.direct import RequestContext
 from service.inference.source import NO_FIELDS, FieldDefinitions, InputSource, SourceInputs, joined
 from service.inference.stages import Stage, Stages
+from service.interventions.comparison import Changes, read_changes
 from service.interventions.intervenable import Intervenable
 from service.interventions.intervened import Intervened
 from service.interventions.request import (
@@ -25,7 +26,7 @@ from service.interventions.request import (
     read_interventions,
     within,
 )
-from service.interventions.schemas import FIELDS
+from service.interventions.schemas import ANSWERED, FIELDS
 from service.interventions.sites import IDS, Sites, has_batch
 from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.model import Model
@@ -37,7 +38,7 @@ NO_LAYERS = (
 )
 
 
-class InterventionSource(InputSource[Sequence[Intervention]]):
+class InterventionSource(InputSource[Changes]):
     """Reads interventions, and makes inputs of them.
 
     ``files`` makes inputs of the files in their runs. ``max_text_bytes`` is that of the settings.
@@ -54,13 +55,15 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
     def fields_for(self, model: Model) -> FieldDefinitions:
         return self.fields if model in self.versions else NO_FIELDS
 
-    def read(self, given: Mapping[str, Any], model: Model, reader: JsonReader | None) -> Sequence[Intervention] | None:
-        element = given.get(FIELD)
-        if element is None:
+    def answered_for(self, model: Model) -> FieldDefinitions:
+        return ANSWERED if model in self.versions else NO_FIELDS
+
+    def read(self, given: Mapping[str, Any], model: Model, reader: JsonReader | None) -> Changes | None:
+        if all(value is None for value in given.values()):
             return None
         if reader is None:
-            raise Invalid("not accepted in V2: POST /v1/attention or /v1/text takes interventions", FIELD)
-        return read_interventions(element, self.reading(reader, model, self.version(model).sites))
+            raise Invalid("not accepted in V2: POST /v1/attention or /v1/text takes interventions", next(iter(given)))
+        return read_changes(given, self.reading(reader, model, self.version(model).sites))
 
     def read_for_steps(self, element: Any, model: Model, reader: JsonReader) -> Sequence[Intervention]:
         """The interventions in the JSON ``element`` of a request to generate.
@@ -79,9 +82,9 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
         """The reader of the interventions and the runs in the document of ``reader``."""
         return InterventionReader(reader, model, sites, self.files, self._max_text_bytes)
 
-    def open(self, reference: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[SourceInputs]:
+    def open(self, reference: Changes, model: Model, context: RequestContext) -> Stages[SourceInputs]:
         yield from self.open_graphs(self.versions[model], (WHOLE, OUTPUT))
-        return Intervened((yield from self.values(reference, model, context)))
+        return Intervened((yield from self.values(reference.interventions, model, context)), reference)
 
     def version(self, model: Model) -> Intervenable:
         """The version of ``model``.

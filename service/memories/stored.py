@@ -100,6 +100,8 @@ class StoredInputs:
     """
 
     is_long_to_add = False
+    answer_count = 1
+    further: Mapping[str, Arrays | bytes] = {}
 
     def __init__(self, memory: StoredMemory, reference: Reference, model: Model, store: Any) -> None:
         self.memory = memory

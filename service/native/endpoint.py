@@ -1,7 +1,7 @@
 """``POST /v1/attention/{block}``."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,10 @@ from service.http.response import JSON, Fields, Pieces
 from service.inference.endpoint import InferenceEndpoint, R
 from service.inference.source import InputSource, SourceInputs, joined
 from service.inference.stages import Stage, Stages
+from service.model.graph import Arrays
 from service.model.model import Model
 from service.native.request import AttentionRequest, ParsedRequest, complete, read
-from service.native.response import build_response
+from service.native.response import build_response, with_field
 from service.repository.repository import Repository
 from service.settings import Settings
 
@@ -81,14 +82,42 @@ class NativeEndpoint(InferenceEndpoint[R]):
         outputs: dict[str, np.ndarray],
         context: RequestContext,
         tokens: Sequence[bytes] = (),
+        of_outputs: Callable[[Arrays], Stages[list[bytes]]] | None = None,
     ) -> Stages[tuple[Pieces, Fields]]:
-        """The response to ``request``; ``tokens`` are fields of its JSON before the outputs, in pieces."""
-        plan, count = request.plan, request.plan.output_count
-        if plan.run.answer is not None:
-            outputs = yield from self.select(plan.run.answer, outputs)
-        frame, arrays = yield Stage(self.preparing, count, partial(build_response, request, outputs, tokens))
+        """The response to ``request``; ``tokens`` are fields of its JSON before the outputs, in pieces.
+
+        ``of_outputs`` makes such fields of a set of outputs.
+        """
+        plan, count = request.plan, request.answer_count * request.plan.output_count
+        frame, arrays = yield from self._answered(request, outputs, tokens, of_outputs, False)
+        for name, further in (request.stored.further if request.stored else {}).items():
+            if isinstance(further, bytes):
+                frame = with_field(frame, name, [further])
+            else:
+                inner, more = yield from self._answered(request, further, (), of_outputs, True)
+                frame, arrays = with_field(frame, name, inner), [*arrays, *more]
         pieces = yield Stage(self.writing(plan.decimals), count, write_json(frame, arrays, plan.decimals))
         return (yield from self.compress([*pieces], JSON, context.headers))
+
+    def _answered(
+        self,
+        request: AttentionRequest,
+        outputs: Arrays,
+        tokens: Sequence[bytes],
+        of_outputs: Callable[[Arrays], Stages[list[bytes]]] | None,
+        is_inner: bool,
+    ) -> Stages[tuple[list[bytes], list[np.ndarray | bytes]]]:
+        """The JSON around the arrays of a set of outputs, and these."""
+        answer, fields = request.plan.run.answer, [*tokens]
+        if of_outputs is not None:
+            made = yield from of_outputs(outputs)
+            fields += [b",", *made] if fields and made else made
+        if answer is not None:
+            outputs = yield from self.select(answer, outputs)
+        framed: tuple[list[bytes], list[np.ndarray | bytes]] = yield Stage(
+            self.preparing, request.plan.output_count, partial(build_response, request, outputs, fields, is_inner)
+        )
+        return framed
 
     def encoding_answer_ns(self, request: AttentionRequest, context: RequestContext) -> float:
         """The expected time of ``encode_answer`` in nanoseconds; infinity where the response is compressed."""

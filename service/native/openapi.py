@@ -150,7 +150,7 @@ def _route(model: Model, source: InputSource[Any]) -> APIRoute:
 
     run.__annotations__["body"] = Annotated[_request(model, source), Body()]
     description = f"{spec.description}\n\n`{spec.formula}`\n\n{spec.source}"
-    answer = model_class(f"{model.name}_answer", BaseModel, answer_fields(model))
+    answer = model_class(f"{model.name}_answer", BaseModel, answer_fields(model, source))
     route = _documented(model.name, run, spec.title, description, f"run_{model.name}", answer)
     route.openapi_extra = {"requestBody": {"content": {"application/json": {"example": spec.example}}}}
     return route
@@ -205,8 +205,8 @@ def _input(
     return kind | None, Field(spec.default, alias=name, description=description)
 
 
-def answer_fields(model: Model) -> list[tuple[Any, Any]]:
-    """The fields of an answer, for ``model_class``."""
+def answer_fields(model: Model, source: InputSource[Any]) -> list[tuple[Any, Any]]:
+    """The fields of an answer, for ``model_class``; those of ``source`` are behind the outputs."""
     assert model.spec is not None
     fields: list[tuple[Any, Any]] = [(str, Field(alias="block"))]
     for name, tensor in model.outputs.items():
@@ -219,7 +219,7 @@ def answer_fields(model: Model) -> list[tuple[Any, Any]]:
     for name, output in derived_outputs(model.signature).items():
         description = f"{format_dims(derived_shape(model.signature, output))}. {output.description} {ON_REQUEST}"
         fields.append((Numbers | Absent, Field(None, alias=name, description=description)))
-    return fields
+    return [*fields, *source.answered_for(model).values()]
 
 
 def model_class(name: str, base: type[BaseModel], fields: list[tuple[Any, Any]]) -> type[BaseModel]:

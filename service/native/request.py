@@ -59,12 +59,19 @@ class AttentionRequest:
 
     task: InferenceTask
     plan: AttentionPlan
+    stored: SourceInputs | None
+
+    @property
+    def answer_count(self) -> int:
+        """How many sets of outputs the response has."""
+        return self.stored.answer_count if self.stored else 1
 
     @property
     def response_bytes(self) -> int:
         """Upper bound in bytes on the response, as arrays and as text, and on what it is computed with."""
         answer = self.plan.run.answer
-        return (ITEM_BYTES + TEXT_BYTES) * self.plan.output_count + (answer.memory if answer else 0)
+        size = (ITEM_BYTES + TEXT_BYTES) * self.plan.output_count + (answer.memory if answer else 0)
+        return self.answer_count * size
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,7 @@ def complete(
     if stored is not None:
         inputs = stored.add_to(inputs)
     task = InferenceTask(model, estimate, inputs, plan.run.graph_outputs, estimate.sizes.get("batch", 1), stored=stored)
-    return AttentionRequest(task, plan)
+    return AttentionRequest(task, plan, stored)
 
 
 def collect(json: JsonObject, known: Sequence[str]) -> dict[str, Any]:

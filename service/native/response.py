@@ -13,9 +13,9 @@ from service.tensors.cast import is_finite
 
 
 def build_response(
-    request: AttentionRequest, outputs: Mapping[str, np.ndarray], tokens: Sequence[bytes]
+    request: AttentionRequest, outputs: Mapping[str, np.ndarray], tokens: Sequence[bytes], is_inner: bool = False
 ) -> tuple[list[bytes], list[np.ndarray | bytes]]:
-    """The JSON around the arrays of a response, and these, for ``json_writer.write_json``.
+    """The JSON around the arrays of a response, or of an object in one, and these, for ``json_writer.write_json``.
 
     ``tokens`` are further fields, before the outputs, as JSON without braces, in pieces.
 
@@ -31,11 +31,21 @@ def build_response(
         else:
             arrays.append(array.squeeze(omitted))
     frame = request.plan.frame
-    if tokens:
+    if tokens or is_inner:
         block = b'{"block":%b' % orjson.dumps(request.task.model.name)
-        frame = [block + b",", *[b""] * (len(tokens) - 1), frame[0].removeprefix(block), *frame[1:]]
-        arrays = [*tokens, *arrays]
+        start, rest = b"{" if is_inner else block + b",", frame[0].removeprefix(block)
+        first = [start, *[b""] * (len(tokens) - 1), rest] if tokens else [start + rest.removeprefix(b",")]
+        frame, arrays = [*first, *frame[1:]], [*tokens, *arrays]
     return frame, arrays
+
+
+def with_field(frame: list[bytes], name: str, inner: Sequence[bytes]) -> list[bytes]:
+    """The JSON of an object, in pieces around its arrays, with a further field ``name``, whose pieces are ``inner``."""
+    *before, last = frame
+    first, *rest = inner
+    pieces = [*before, b'%b,"%b":%b' % (last.removesuffix(b"}"), name.encode(), first), *rest]
+    pieces[-1] += b"}"
+    return pieces
 
 
 def _check_finite(name: str, array: np.ndarray) -> None:

@@ -23,6 +23,7 @@ from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, failure, length_of
 from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages, run_stages
+from service.model.graph import Arrays
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
 from service.native.request import AttentionRequest, ParsedRequest, parse_fields, read_fields
@@ -60,7 +61,8 @@ class TextRequest:
         """Upper bound in bytes on the response, as arrays and as text, and on the arrays that it is computed from."""
         size, count = self.attention.response_bytes + length_of(self.tokens), self.fields.next_tokens
         if count:
-            size += self.task.batch * count * TOKEN_BYTES + vocabulary_size(self.task.model) * LOGIT_BYTES
+            rows = self.attention.answer_count * self.task.batch
+            size += rows * count * TOKEN_BYTES + vocabulary_size(self.task.model) * LOGIT_BYTES
         return size
 
     @property
@@ -92,11 +94,14 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def encode(
         self, request: TextRequest, outputs: dict[str, np.ndarray], context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
-        tokens = request.tokens
-        if request.fields.next_tokens:
-            ranked: bytes = yield Stage(self.ranking, request.logit_count, partial(_next_tokens, request, outputs))
-            tokens = [*tokens, b",", ranked]
-        return (yield from self.encode_answer(request.attention, outputs, context, tokens))
+        ranked = partial(self._ranked, request)
+        return (yield from self.encode_answer(request.attention, outputs, context, request.tokens, ranked))
+
+    def _ranked(self, request: TextRequest, outputs: Arrays) -> Stages[list[bytes]]:
+        """The field of the next tokens, if these are requested."""
+        if not request.fields.next_tokens:
+            return []
+        return [(yield Stage(self.ranking, request.logit_count, partial(_next_tokens, request, outputs)))]
 
     def encoding_ns(self, request: TextRequest, context: RequestContext) -> float:
         expected_ns = self.encoding_answer_ns(request.attention, context)

@@ -6,7 +6,7 @@ from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
-from service.inference.source import FieldDefinitions, InputSource
+from service.inference.source import InputSource
 from service.model.model import Model
 from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, problems
 from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
@@ -42,10 +42,10 @@ class AllTokens(Tokens):
 def routes(blocks: dict[str, Model], source: InputSource[Any]) -> list[APIRoute]:
     """Two documented routes for each of ``blocks`` that has a tokenizer."""
     models = [model for model in blocks.values() if model.tokenizer]
-    return [route for model in models for route in (_run(model, source.fields_for(model)), _tokenize(model))]
+    return [route for model in models for route in (_run(model, source), _tokenize(model))]
 
 
-def _run(model: Model, others: FieldDefinitions) -> APIRoute:
+def _run(model: Model, source: InputSource[Any]) -> APIRoute:
     def run(body: Any) -> None: ...
 
     inputs: list[tuple[Any, Any]] = [
@@ -53,7 +53,7 @@ def _run(model: Model, others: FieldDefinitions) -> APIRoute:
         for name in model.inputs
         if not name.endswith(("input_ids", "attention_mask", "token_type_ids"))
     ]
-    answered = answer_fields(model)
+    answered = answer_fields(model, source)
     if model.signature.predicts_tokens:
         count = Annotated[int, Field(ge=1, le=MAX_COUNT)] | None
         description = "number of most probable next tokens to return for each text"
@@ -61,7 +61,7 @@ def _run(model: Model, others: FieldDefinitions) -> APIRoute:
         description = "largest probability first; of several texts a list for each"
         tokens = list[NextToken] | list[list[NextToken]] | Absent
         answered.append((tokens, Field(None, alias=NEXT_TOKENS, description=description)))
-    choices = create_model("TextChoices", __base__=(choices_of(model, others), TextFields))
+    choices = create_model("TextChoices", __base__=(choices_of(model, source.fields_for(model)), TextFields))
     body = model_class(f"{model.name}_text_request", choices, inputs)
     run.__annotations__["body"] = Annotated[body, Body()]
     return APIRoute(

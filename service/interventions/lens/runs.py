@@ -11,6 +11,7 @@ import numpy as np
 from service.base.errors import Invalid
 from service.engine.task import InferenceTask
 from service.interventions.changes import ITEM_BYTES
+from service.interventions.comparison import Changes
 from service.interventions.intervenable import ANSWER, HEAD, HIDDEN, START, Intervenable
 from service.interventions.intervened import Intervened
 from service.interventions.tasks import MAX_POSITIONS, batches, task_of
@@ -39,7 +40,7 @@ class Lens:
     ) -> None:
         self._version, self.model, self.inputs = version, values.model, inputs
         self._sizes = sizes = self.model.bind(inputs)
-        self._intervened = Intervened(values)
+        self._intervened = Intervened(values, Changes(values.interventions))
         self._intervened.add_to(inputs)
         layers, _, length, _ = version.sites.shape("hidden", sizes)
         self.layers = _chosen("layers", selected, layers + 1)

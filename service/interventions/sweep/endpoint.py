@@ -96,7 +96,7 @@ def _start(request: SweepRequest) -> bytes:
         "model": sweep.model.name,
         "axes": [*indices],
         **indices,
-        "metric": {metric.name: [*metric.tokens]} if metric.tokens else metric.name,
+        "metric": metric.json,
         "unchanged": sweep.unchanged,
     }
     if sweep.grid.place.intervention.source is not None:

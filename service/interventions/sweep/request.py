@@ -9,10 +9,10 @@ from service.base.errors import Invalid, Malformed
 from service.codec.json_parser import JsonObject
 from service.codec.json_reader import describe
 from service.codec.json_slices import LongList, LongText
+from service.interventions import metrics
+from service.interventions.metrics import Metric, read_metric
 from service.interventions.request import ONE, Intervention, InterventionReader, OtherRun, within
-from service.interventions.sweep import metrics
 from service.interventions.sweep.grid import grid_axes
-from service.interventions.sweep.metrics import Metric, read_metric
 from service.selection.indices import Indices
 
 OVER, POSITION, STREAM = "over", "position", "stream"

@@ -14,10 +14,10 @@ from service.base.errors import Invalid
 from service.engine.task import InferenceTask
 from service.interventions.changes import ITEM_BYTES
 from service.interventions.intervenable import ANSWER, END, HEAD, HIDDEN, START, Intervenable, layer_name
+from service.interventions.metrics import Metric
 from service.interventions.request import ONE
 from service.interventions.sites import KINDS, along_of
 from service.interventions.sweep.grid import LAYERS, Grid
-from service.interventions.sweep.metrics import Metric
 from service.interventions.tasks import MAX_POSITIONS, batches, task_of
 from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
 from service.model.estimate import RunEstimate, number_count

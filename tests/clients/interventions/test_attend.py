@@ -29,6 +29,21 @@ def test_interventions_beside_texts(heed):
         assert np.abs(answer.weights[:, 1]).max() > 0
 
 
+def test_the_run_without_interventions_is_an_answer_beside(heed):
+    removed, body = (
+        [{"at": "hidden", "layers": 1, "positions": 0, "scale": 0}],
+        {"text": "the cat sat", "next_tokens": 2},
+    )
+    answer = heed.attend("gpt", **body, interventions=removed, baseline=True, difference=["kl"])
+    plain = heed.attend("gpt", **body)
+    np.testing.assert_array_equal(answer.baseline.weights, plain.weights)
+    assert answer.baseline.weights.dtype == plain.weights.dtype
+    assert answer.baseline.next_tokens == plain.next_tokens != answer.next_tokens
+    assert answer.difference[0]["metric"] == "kl"
+    of_tensors = heed.attend("gpt", input_ids=IDS, interventions=removed, difference="total_variation")
+    assert 0 < of_tensors.difference["changed"] < 1
+
+
 def test_an_error_names_the_place(heed):
     with pytest.raises(BadRequest) as caught:
         heed.attend("gpt", input_ids=IDS, interventions=[{"at": "hidden", "layers": 9, "scale": 0}])

@@ -81,6 +81,12 @@ class Metric:
     name: str
     of: str
     tokens: tuple[int, ...] = ()
+    field: str = FIELD  # in errors
+
+    @property
+    def json(self) -> Any:
+        """It as answers have it: the name, or an object of the name and the tokens' ids."""
+        return {self.name: [*self.tokens]} if self.tokens else self.name
 
     def check(self, size: int) -> None:
         """Check the tokens for an output of ``size`` numbers.
@@ -90,15 +96,15 @@ class Metric:
         """
         for token in self.tokens:
             if not 0 <= token < size:
-                raise Invalid(f"expected indices from 0 to {size - 1}, got {token}", FIELD)
+                raise Invalid(f"expected indices from 0 to {size - 1}, got {token}", self.field)
 
     def __call__(self, changed: np.ndarray, unchanged: np.ndarray) -> np.ndarray:
         """A number for each row of ``changed`` [rows, width], beside ``unchanged`` [width], in float64."""
         return KINDS[self.name].compute(changed, unchanged, self.tokens)
 
 
-def read_metric(element: Any, reader: JsonReader, model: Model) -> Metric:
-    """The metric in the JSON ``element``: a name, or an object of a name and tokens; None = that of the model.
+def read_metric(element: Any, reader: JsonReader, model: Model, field: str = FIELD) -> Metric:
+    """The metric in the JSON ``element`` of ``field``: a name, or an object of a name and tokens; None = the model's.
 
     Raises:
         Malformed: there is no such metric, or tokens are missing.
@@ -109,55 +115,55 @@ def read_metric(element: Any, reader: JsonReader, model: Model) -> Metric:
     name, given = ("kl" if has_scores and not has_towers else "cosine_distance") if element is None else element, None
     if isinstance(element, JsonObject):
         if len(element) != 1:
-            raise Malformed(f"expected an object with one field, got {len(element)}", FIELD)
+            raise Malformed(f"expected an object with one field, got {len(element)}", field)
         name = next(iter(element))
         given = reader.part(element[name])
     if not isinstance(name, str) or name not in KINDS:
-        raise Malformed(f"expected one of {', '.join(KINDS)}, got {describe(name)}", FIELD)
+        raise Malformed(f"expected one of {', '.join(KINDS)}, got {describe(name)}", field)
     kind = KINDS[name]
     if kind.is_of_scores and not has_scores:
         raise Invalid(
             f"not accepted: {name} needs scores of tokens or classes, which the output of '{model.name}' is not; "
             "expected cosine_distance",
-            FIELD,
+            field,
         )
-    tokens = _tokens(name, given, kind.tokens, reader, model)
+    tokens = _tokens(name, given, kind.tokens, reader, model, field)
     embedding = next((output for output in EMBEDDINGS if output in model.outputs), ANSWER)
-    return Metric(name, ANSWER if kind.is_of_scores else embedding, tokens)
+    return Metric(name, ANSWER if kind.is_of_scores else embedding, tokens, field)
 
 
-def _tokens(name: str, given: Any, count: int, reader: JsonReader, model: Model) -> tuple[int, ...]:
+def _tokens(name: str, given: Any, count: int, reader: JsonReader, model: Model, field: str) -> tuple[int, ...]:
     items: list[Any] = [] if given is None else [given]
     if isinstance(given, JsonArray):
         reader.brackets += 1
         items = [reader.part(item) for item in given] if len(given) == count else [None] * len(given)
     if len(items) != count:
         if not count:
-            raise Malformed(f"{name} takes no tokens", FIELD)
+            raise Malformed(f"{name} takes no tokens", field)
         example = '" Paris"' if count == 1 else '[" Paris", " Rome"]'
         plural = "s" * (count > 1)
-        raise Malformed(f'expected {count} token{plural}, such as {{"{name}": {example}}}, got {len(items)}', FIELD)
-    return tuple(_token(item, model) for item in items)
+        raise Malformed(f'expected {count} token{plural}, such as {{"{name}": {example}}}, got {len(items)}', field)
+    return tuple(_token(item, model, field) for item in items)
 
 
-def _token(item: Any, model: Model) -> int:
+def _token(item: Any, model: Model, field: str) -> int:
     if type(item) is int:
         return item
     if not isinstance(item, str):
-        raise Invalid(f"expected a token, or its id, got {describe(item)}", FIELD)
+        raise Invalid(f"expected a token, or its id, got {describe(item)}", field)
     tokenizer: Tokenizer | None = model.tokenizer
     if tokenizer is None or not model.signature.scores_tokens:
-        raise Invalid(f"expected the index of a score, got {describe(item)}: the scores are not of tokens", FIELD)
+        raise Invalid(f"expected the index of a score, got {describe(item)}: the scores are not of tokens", field)
     if len(item) > MAX_TOKEN_CHARS:
-        raise Invalid(f"expected one token, got a text of {len(item):,} characters", FIELD)
-    with within(FIELD):
+        raise Invalid(f"expected one token, got a text of {len(item):,} characters", field)
+    with within(field):
         ids = tokenizer.encode([item], None, False, special_tokens=False).input_ids[0].tolist()
     if len(ids) != 1:
         parts = shortened(", ".join(repr(tokenizer.token(index)) for index in ids), 200)
-        raise Invalid(f"expected one token, got {item!r}, which has {len(ids)}: {parts}", FIELD)
+        raise Invalid(f"expected one token, got {item!r}, which has {len(ids)}: {parts}", field)
     token = tokenizer.token(ids[0])
     if token is not None and token == tokenizer.unknown_token != item:
-        raise Invalid(f"expected a token of the vocabulary, got {item!r}, which becomes {token!r}", FIELD)
+        raise Invalid(f"expected a token of the vocabulary, got {item!r}, which becomes {token!r}", field)
     return int(ids[0])
 
 
