@@ -61,12 +61,12 @@ def _throughput(results: Results) -> Figure | None:
 
 def _growth(results: Results) -> Figure | None:
     """Requests a second, and the peak of memory, against the size of a series or the number of connections."""
-    curves = [(title, cells) for title, cells in _curves(results) if len(cells) > 2]
-    if not curves:
+    drawn = [(title, cells) for title, cells in curves(results) if len(cells) > 2]
+    if not drawn:
         return None
-    size = WIDTH, 2 * len(curves)
-    figure, grid = pyplot.subplots(len(curves), 2, figsize=size, squeeze=False, layout="constrained")
-    for (title, cells), line in zip(curves, grid, strict=True):
+    size = WIDTH, 2 * len(drawn)
+    figure, grid = pyplot.subplots(len(drawn), 2, figsize=size, squeeze=False, layout="constrained")
+    for (title, cells), line in zip(drawn, grid, strict=True):
         for axes, key, unit in zip(line, ("rps", "rss_peak_bytes"), (1, 2**20), strict=True):
             for server in results.servers:
                 found = {x: one for x, cell in cells.items() if (one := results.spread(server, cell, key))}
@@ -80,7 +80,7 @@ def _growth(results: Results) -> Figure | None:
     return figure
 
 
-def _curves(results: Results) -> Iterator[tuple[str, dict[int, Cell]]]:
+def curves(results: Results) -> Iterator[tuple[str, dict[int, Cell]]]:
     """The title of each curve, and its cells by their size."""
     for format in dict.fromkeys(cell.format for cell in results.cells):
         cells = [cell for cell in results.cells if cell.format == format and cell.ids == "none"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.serving import report
+from benchmarks.serving import plots, report
 from benchmarks.serving.cell import Cell
 from benchmarks.serving.gates import gates
 from benchmarks.serving.load import percentile_ms, without_correction
@@ -98,6 +98,22 @@ def test_the_report_says_it(tmp_path):
     assert all(f"({name})" in text for name in first)
     report.render(file)
     assert first == {plot.name: plot.read_bytes() for plot in tmp_path.glob("*.png")}
+
+
+def test_a_series_is_drawn_against_its_size(tmp_path):
+    """Of the smallest, and of connections; a series of two sizes has no curve."""
+    file = tmp_path / "2026-01-02-machine.jsonl"
+    cells = [Cell(name, "binary", 1) for name in ("n16", "n32", "n64", "batch1", "batch2")]
+    cells += [Cell("W1", "binary", connections) for connections in (1, 2, 4, 8)]
+    rows = [row for server in ("heed", "triton-2x1") for cell in cells for row in turns(server, cell, [100, 120])]
+    assert [(title, [*found]) for title, found in plots.curves(Results(rows)) if found] == [
+        ("queries and keys, d 64, binary", [16, 32, 64]),
+        ("rows of 128 queries and keys, d 64, binary", [1, 2]),
+        ("W1, binary: connections", [1, 2, 4, 8]),
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in [ROWS[0], *rows]))
+    report.render(file)
+    assert (tmp_path / "2026-01-02-machine-growth.png").exists()
 
 
 def test_self_times_leave_out_who_waits():
