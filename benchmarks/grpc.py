@@ -122,8 +122,9 @@ def _load(arguments: list[str], connections: int, seconds: int, times: Path) -> 
     found = re.search(r"(\d+) succeeded, 0 failed, 0 errored, 0 timeout", done.stdout)
     if not found:
         raise RuntimeError(f"h2load {' '.join(arguments)}:\n{done.stdout[-800:]}{done.stderr[-800:]}")
-    _, statuses, microseconds = np.loadtxt(times, dtype=np.int64, ndmin=2).T  # with those cut off at the end
-    return int(found[1]) / seconds, float(np.percentile(microseconds[statuses == 200], 99)) / 1e3
+    logged = [line.split() for line in times.read_text().splitlines()]  # with those cut off at the end; it may be empty
+    microseconds = [int(line[2]) for line in logged if line[1] == "200"]
+    return int(found[1]) / seconds, float(np.percentile(microseconds, 99)) / 1e3 if microseconds else np.nan
 
 
 def _options() -> argparse.Namespace:
