@@ -5,7 +5,7 @@ weights of a query are divided by their sum where ``renormalize`` is 1. Absent i
 the model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def with_interventions(model: onnx.ModelProto, sites: Sequence[Site], returns_si
     for site in sites:
         builder.change(site)
     changed_model = ir.to_proto(changed)
-    _declare(changed_model, sites)
+    _declare(changed_model, sites, {value.name for value in model.graph.output})
     return changed_model
 
 
@@ -122,10 +122,14 @@ class _Builder:
         return value
 
 
-def _declare(model: onnx.ModelProto, sites: Sequence[Site]) -> None:
-    """Set the dimensions of the new inputs and outputs, each of its own name: an input's may be 1."""
+def _declare(model: onnx.ModelProto, sites: Sequence[Site], declared: Collection[str]) -> None:
+    """Set the dimensions of the new inputs and outputs, each of its own name: an input's may be 1.
+
+    Those of outputs that are ``declared`` stay: a request may choose the layers of weights.
+    """
+    added = [*model.graph.input, *(value for value in model.graph.output if value.name not in declared)]
     for site in sites:
-        for value in [*model.graph.input, *model.graph.output]:
+        for value in added:
             if value.name == site.name or value.name in [input_name(site.name, kind) for kind in kinds_of(site.name)]:
                 shape = value.type.tensor_type.shape
                 del shape.dim[:]

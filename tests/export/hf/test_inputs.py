@@ -21,7 +21,18 @@ LAYERS = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 AST = Family("ASTModel", {**LAYERS, **SPECTROGRAM})
 CONVOLUTIONS = {"conv_dim": [8], "conv_stride": [5], "conv_kernel": [10], "num_feat_extract_layers": 1}
 WAV2VEC = Family("Wav2Vec2Model", {**LAYERS, **CONVOLUTIONS, "num_conv_pos_embedding_groups": 2})
-SIGLIP2 = Family("Siglip2VisionModel", {**LAYERS, "num_patches": 4, "patch_size": 4})
+SEGGPT = Family(
+    "SegGptModel",
+    {
+        **LAYERS,
+        "image_size": [16, 8],
+        "patch_size": 4,
+        "pretrain_image_size": 8,
+        "merge_index": 0,
+        "intermediate_hidden_state_indices": [0],
+        "decoder_hidden_size": 8,
+    },
+)
 BERT = Family("BertModel", {**TEXT, **LAYERS})
 VIDEOMAE = Family("VideoMAEModel", {**LAYERS, "image_size": 8, "patch_size": 4, "num_frames": 4})
 VJEPA2 = Family(
@@ -121,7 +132,7 @@ REFUSED = {
     "no length of a spectrogram": (PARAKEET, {}, r"no max_source_positions, .* --input input_features=1000,80 gives"),
     "no number of frames": (VJEPA2, {}, r"no num_frames, .* --input pixel_values_videos=16,3,224,224 gives the shape"),
     "no length of sound": (WAV2VEC, {}, r"the shape of input_values follows; --input input_values=16000 gives the"),
-    "more inputs": (SIGLIP2, {}, "Siglip2VisionModel also requires pixel_attention_mask, spatial_shapes, which export"),
+    "more inputs": (SEGGPT, {}, "SegGptModel also requires prompt_masks, prompt_pixel_values, which export"),
     "an input of its own": (PATCHTST, {}, "PatchTSTModel takes past_values; .* as --input past_values=SHAPE"),
     "another input": (RESNET, {"input_ids": (3,)}, "--input: ResNetModel takes pixel_values, not input_ids"),
     "other dimensions": (

@@ -118,7 +118,7 @@ def graphs(repository):
     def opened(name):
         runs = {file.stem: session(file) for file in sorted((repository / name / "1").glob("*.onnx"))}
         specs = {stem: json.loads(run.get_modelmeta().custom_metadata_map["heed"]) for stem, run in runs.items()}
-        return {stem: (run, specs[stem].get("fixes", {})) for stem, run in runs.items()}
+        return {stem: (run, specs[stem].get("fixes", {})) for stem, run in runs.items() if "feature" not in specs[stem]}
 
     return opened
 

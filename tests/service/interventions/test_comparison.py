@@ -36,8 +36,13 @@ def test_the_baseline_has_its_own_next_tokens(post):
     body = {"text": ["the cat sat", "a dog"], "next_tokens": 3, "outputs": []}
     answer = post(TEXT, **body, interventions=CHANGE, baseline=True)
     plain = post(TEXT, **body)
-    assert answer["baseline"] == {"next_tokens": plain["next_tokens"]}
-    assert answer["next_tokens"] != plain["next_tokens"]
+    assert answer["baseline"].keys() == {"next_tokens"}
+    of_baseline, of_plain, changed = (one["next_tokens"] for one in (answer["baseline"], plain, answer))
+    for row, expected, other in zip(of_baseline, of_plain, changed, strict=True):
+        assert [token["id"] for token in row] == [token["id"] for token in expected]
+        found, exact, different = ([token["probability"] for token in tokens] for tokens in (row, expected, other))
+        np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6)
+        assert np.abs(np.subtract(found, different)).max() > 1e-3
     assert answer["tokens"] == plain["tokens"]
 
 

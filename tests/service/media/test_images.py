@@ -33,6 +33,7 @@ MODELS = {
     "grey": (VIT | {"image_mean": [0.5], "image_std": [0.25]}, 1),
     "plain": (None, 3),
     "detr": (VIT | {"image_processor_type": "DetrImageProcessor"}, 3),
+    "yolos": (VIT | {"image_processor_type": "YolosImageProcessor"}, 3),
     "other_size": (VIT | {"size": {"height": 32, "width": 30}}, 3),
     "cropped": (
         VIT | {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": SIDE}, "crop_size": SIDE},
@@ -119,7 +120,8 @@ def test_pictures_do_not_hold_up_the_event_loop(tmp_path, monkeypatch):
 
 REFUSED_MODELS = {
     "plain": "has no preprocessor_config.json",
-    "detr": "its image processor is DetrImageProcessor; supported: ",
+    "detr": "its image processor makes a pixel_mask, which the graph lacks",
+    "yolos": "its image processor is YolosImageProcessor; supported: ",
     "other_size": "makes 32 x 30 pixels; the model takes 24 x 24",
     "any_size": "makes pictures of any size",
 }
