@@ -42,11 +42,12 @@ class Changes:
         """What is answered of the metrics, for the outputs of both runs of ``own`` inputs.
 
         Raises:
-            Invalid: an output is not finite.
+            Invalid: an output is not finite, or has no score of that index.
         """
         answered = []
         for metric in self.metrics:
             runs = [_at_last(one[metric.of], own, model) for one in (changed, unchanged)]
+            metric.check(runs[0].shape[-1])
             if not all(map(is_finite, runs)):
                 raise Invalid(f"{metric.of} is not finite: it overflows float32", metric.field)
             after, before = (
@@ -78,7 +79,9 @@ def read_changes(given: Mapping[str, Any], reading: InterventionReader) -> Chang
     metrics = []
     for index, item in enumerate(items):
         metric = read_metric(item, reading.reader, reading.model, f"{DIFFERENCE}[{index}]" if is_list else DIFFERENCE)
-        metric.check(int(reading.model.outputs[metric.of].shape[-1]))
+        width = reading.model.outputs[metric.of].shape[-1]
+        if isinstance(width, int):  # else it is that of the images
+            metric.check(width)
         metrics.append(metric)
     return Changes(read_interventions(given[FIELD], reading), bool(baseline), metrics, not is_list)
 

@@ -29,6 +29,7 @@ from service.interventions.request import (
 from service.interventions.schemas import ANSWERED, FIELDS
 from service.interventions.sites import IDS, Sites, has_batch
 from service.interventions.values import OUTPUT, WHOLE, Values
+from service.model.masks import check_masks
 from service.model.model import Model
 from service.tokens.request import check_size, tensors_of, tokenize, tokens_json
 from service.tokens.tokenizer import TokenizedTexts
@@ -182,7 +183,7 @@ def in_one_row(given: Mapping[str, np.ndarray], model: Model) -> dict[str, np.nd
     """The inputs of a run, with a batch of one row.
 
     Raises:
-        Invalid: several rows.
+        Invalid: several rows, or a mask that is ambiguous.
     """
     own = {name: given[name] for name in model.inputs if name in given}
     for name, array in own.items():
@@ -193,4 +194,5 @@ def in_one_row(given: Mapping[str, np.ndarray], model: Model) -> dict[str, np.nd
             own[name] = array[None]
         elif array.ndim == len(shape) and array.shape[0] != 1:
             raise Invalid(f"expected one row, got {array.shape[0]}", name)
+    check_masks(model, own)
     return own

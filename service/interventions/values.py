@@ -22,18 +22,23 @@ from service.tensors.dims import Sizes
 
 WHOLE, OUTPUT = "interventions", "interventions_output"  # graphs; OUTPUT has no activations
 LENGTHS = "nonpad_kv_seqlen"  # an input of blocks, which models of transformers do not have
+LAYERS = "layers"  # an input of blocks, by which a request chooses those of the weights
 BATCH = 1  # its axis in an activation
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Results of the other runs of a request, and of its own run without changes (None), by name."""
+    """Outputs of the other runs of a request, and of its own run without changes (None), and what they have at sites.
+
+    These are apart: a request may choose the layers of the weights that are an output.
+    """
 
     found: Mapping[OtherRun | None, Mapping[str, np.ndarray]]
+    activations: Mapping[OtherRun | None, Mapping[str, np.ndarray]]
 
     def activation(self, run: OtherRun | None, site: str, layers: int) -> np.ndarray:
         """What ``run`` has at ``site`` in all ``layers``."""
-        return self.found[run][RETURNED.get(site, site)][:layers]
+        return self.activations[run][site][:layers]
 
 
 class Needs(NamedTuple):
@@ -150,13 +155,15 @@ class Values:
             Invalid: an activation is not finite.
             OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
         """
-        found: dict[OtherRun | None, Mapping[str, np.ndarray]] = {
-            run: others.found[run] if others else self._run(graph, run, inputs, options, outputs)
+        found: dict[OtherRun | None, tuple[Arrays, Arrays]] = {
+            run: (others.found[run], others.activations[run])
+            if others
+            else self._run(graph, run, inputs, options, outputs)
             for run, inputs in self.inputs.items()
         }
         if self.has_mean or of_own:
             found[None] = self._run(graph, None, own, options, of_own)
-        return Runs(found)
+        return Runs({run: one for run, (one, _) in found.items()}, {run: at for run, (_, at) in found.items()})
 
     def value(self, place: Place, runs: Runs, own: Arrays) -> np.ndarray | None:
         """What is added at ``place``, or replaces it there: [layers, batch, ...]; None if it is scaled."""
@@ -207,20 +214,24 @@ class Values:
 
     def _run(
         self, graph: Graph, run: OtherRun | None, inputs: Arrays, options: RunOptions | None, outputs: Collection[str]
-    ) -> dict[str, np.ndarray]:
-        """The ``outputs`` of a run without changes, and its activations at the sites that need them."""
+    ) -> tuple[Arrays, Arrays]:
+        """The ``outputs`` of a run without changes, and its activations, in all layers, at the sites that need them."""
         sites = {
             one.at
             for one in self.interventions
             if (run in one.runs if run is not None else isinstance(one.replace, str))
         }
-        names = [*dict.fromkeys([*outputs, *(RETURNED.get(site, site) for site in sorted(sites))])]
+        of_sites = {site: RETURNED.get(site, site) for site in sorted(sites)}
         whole = self.graphs.beside(graph, WHOLE)
-        results = self.model.run(whole, inputs, names, options)
-        for name in names:
-            if not is_finite(results[name]):
+        names = [*dict.fromkeys([*outputs, *of_sites.values()])]
+        results = every = self.model.run(whole, inputs, names, options)
+        if LAYERS in inputs and of_sites:
+            all_layers = {name: array for name, array in inputs.items() if name != LAYERS}
+            every = self.model.run(whole, all_layers, [*of_sites.values()], options)
+        for name, array in (*results.items(), *every.items()):
+            if not is_finite(array):
                 raise Invalid(f"{name} is not finite: the inputs overflow float32", run.field if run else FIELD)
-        return results
+        return {name: results[name] for name in outputs}, {site: every[name] for site, name in of_sites.items()}
 
     def _mean(self, place: Place, activation: np.ndarray, own: Arrays) -> np.ndarray:
         """The mean over the positions that are no padding."""

@@ -15,6 +15,7 @@ WEIGHTS_FILE = "weights.bin"  # the weights that the graphs of a version share, 
 TOKEN_INPUTS = ("input_ids", "decoder_input_ids")
 IMAGE_INPUT = "pixel_values"
 LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "MTModel")  # ends of transformers' classes
+IN_BOTH_DIRECTIONS = ("XLNetLMHeadModel",)  # of these, those whose positions see the token that follows
 
 Scalar = bool | int | float
 
@@ -141,7 +142,7 @@ class Signature:
     def predicts_tokens(self) -> bool:
         """Whether ``output`` has the logits of the token after each position: of language models, but masked ones."""
         kinds = (self.spec and self.spec.config.get("architectures")) or [""]
-        return self.scores_tokens and kinds[0].endswith(LANGUAGE_MODELS)
+        return self.scores_tokens and kinds[0].endswith(LANGUAGE_MODELS) and kinds[0] not in IN_BOTH_DIRECTIONS
 
     @cached_property
     def scores_tokens(self) -> bool:

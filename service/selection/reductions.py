@@ -141,6 +141,8 @@ def quantize(name: str, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Invalid: a weight is negative or not finite.
     """
     weights = to_float32(weights)
+    if not weights.size:
+        return weights.astype(np.uint8), np.zeros(1, np.float32)
     low, top = float(weights.min()), float(weights.max())
     if not np.isfinite(low) or not np.isfinite(top):
         raise Invalid(f"{name} is not finite: the inputs overflow {weights.dtype}")

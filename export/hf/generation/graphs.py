@@ -19,7 +19,7 @@ from export.hf.generation.quantized import BITS, BLOCK, quantized
 from export.hf.generation.verification import Steps, failure, largest_errors, pads_left
 from export.hf.packed.tower import packed_tower
 from export.hf.parts import PICTURES_BEFORE, called
-from export.hf.pretrained import ModelRefused
+from export.hf.pretrained import ModelRefused, reason_of
 from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import Report
@@ -176,7 +176,7 @@ def _exported(block: Block, module: torch.nn.Module, weights: SharedWeights | No
     except ModelRefused:
         raise
     except Exception as error:  # torch's exporter raises errors of many types
-        raise ModelRefused(f"torch cannot export a step: {str(error).splitlines()[0]}") from None
+        raise ModelRefused(f"torch cannot export a step: {reason_of(error)}") from None
 
 
 def _step_block(block: Block, model: PreTrainedModel, past: Shapes, cross: Shapes) -> Block:
@@ -216,7 +216,9 @@ def _step_block(block: Block, model: PreTrainedModel, past: Shapes, cross: Shape
 
 def _encoder_block(block: Block, cross: Shapes) -> Block:
     inputs = {
-        name: spec for name, spec in block.inputs.items() if name in ("input_ids", "attention_mask", "input_features")
+        name: spec
+        for name, spec in block.inputs.items()
+        if name in ("input_ids", "attention_mask", "input_features", "input_values")
     }
     length = block.outputs["encoder_weights"].shape[-1]
     outputs = {

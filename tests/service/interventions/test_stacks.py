@@ -132,6 +132,32 @@ def test_a_mean_is_that_of_real_tokens(post):
     np.testing.assert_allclose(padded["output"][1, :4], alone["output"][0], rtol=0, atol=32 * EPS)
 
 
+@pytest.mark.parametrize("layers", [[1], [0], [1, 0], "1"], ids=str)
+@pytest.mark.parametrize("action", [{"replace": "mean"}, {"from": {"input_ids": ids(2)[1], "layers": [1]}}], ids=str)
+def test_the_layers_that_are_answered_change_no_number(post, layers, action):
+    """Neither those of the request, nor those of another run, whose weights are read in all layers."""
+    change = [{"at": "weights", **action}]
+    plain = {"at": "weights", **({"from": {"input_ids": ids(2)[1]}} if "from" in action else action)}
+    whole = post("decoder", input_ids=ids(), interventions=[plain])
+    answer = post("decoder", input_ids=ids(), interventions=change, layers=layers, baseline=True)
+    np.testing.assert_allclose(answer["output"], whole["output"], rtol=0, atol=16 * EPS)
+    chosen = [int(layers)] if isinstance(layers, str) else layers
+    np.testing.assert_allclose(answer["weights"], whole["weights"][chosen], rtol=0, atol=16 * EPS)
+
+
+def test_masks_of_other_runs_are_read_as_those_of_requests(blocks, post):
+    """Booleans; and 0 and 1 are ambiguous there, too."""
+    mask = np.tri(6, dtype=bool)[None, None].tolist()
+    other = {"input_ids": ids(2)[1:], "attn_mask": mask}
+    masked = post("encoder", input_ids=other["input_ids"], attn_mask=mask)["output"]
+    change = [{"at": "hidden", "layers": 0, "from": other}]
+    patched = post("encoder", input_ids=ids(), attn_mask=mask, interventions=change)["output"]
+    np.testing.assert_allclose(patched, masked, rtol=0, atol=16 * EPS)
+    ambiguous = [{"at": "hidden", "from": {**other, "attn_mask": np.tri(6)[None, None].tolist()}}]
+    response = blocks.post("/v1/attention/encoder", json={"input_ids": ids(), "interventions": ambiguous})
+    assert (response.status_code, response.json()["field"]) == (422, "interventions[0].from.attn_mask")
+
+
 def test_a_sweep_has_the_distance_of_each_cell(blocks, post):
     body = {"intervention": {"at": "hidden", "scale": 0}, "over": {"layers": "all", "positions": [1, 4]}}
     response = blocks.post("/v1/sweep/encoder", json={"input_ids": ids(), **body, "position": 2})

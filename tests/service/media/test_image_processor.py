@@ -8,10 +8,12 @@ import pytest
 from PIL import Image, ImageOps
 from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name
 
+from service.base.errors import Invalid
 from service.media.image_processor import KINDS, image_processor
+from service.media.images import ImageSource
 from service.media.picture import Picture
 from service.media.preprocessor import preprocessor
-from tests.support.media import files
+from tests.support.media import file_of, files, noise
 
 PROCESSORS = {  # what another than a kind's own settings are
     **{kind: {} for kind, own in KINDS.items() if not own.is_any and not own.pads},
@@ -126,6 +128,15 @@ def test_padded_pictures_have_the_numbers_and_the_mask_of_transformers(kind, lon
 def test_old_files_have_the_longest_edge_beside_the_size(settings, longest):
     content = {"image_processor_type": "DetrFeatureExtractor", "do_normalize": False, **settings}
     assert image_processor(content, preprocessor(content), 3, 1333, 1333, has_mask=True).longest == longest
+
+
+def test_nothing_is_left_of_a_picture_that_is_too_narrow():
+    size = {"shortest_edge": 24, "longest_edge": 28}
+    content = {"image_processor_type": "DetrImageProcessor", "do_normalize": False, "size": size}
+    own = image_processor(content, preprocessor(content), 3, 28, 28, has_mask=True)
+    picture = Picture(file_of(noise(1, 193)), "images")
+    with pytest.raises(Invalid, match="images: is too narrow"):
+        ImageSource().tensor(picture, own)
 
 
 def test_padding_needs_a_mask():
