@@ -200,8 +200,8 @@ class InterventionReader:
         files = self._files(of_files)
         specs = {key: self.model.inputs[key] for key in given if key not in TEXTS and key not in of_files}
         named = {key: replace(spec, name=f"{field}.{key}") if field else spec for key, spec in specs.items()}
-        inputs = self.model.spec.inputs if self.model.spec else {}
-        tensors = {key: self.reader.tensor(spec, given[key], inputs[key].mask) for key, spec in named.items()}
+        masks = self.model.masks
+        tensors = {key: self.reader.tensor(spec, given[key], key in masks) for key, spec in named.items()}
         made = {*tensors, *(f"{prefix}{IDS}" for prefix in (read.texts if read else ()))}
         if files is None:
             check_complete(made, self.model, outputs)
