@@ -26,17 +26,16 @@ from export.hf.interventions.graphs import intervention_graphs
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of
 from export.hf.tokenizer import TOKENIZER_FILE
-from export.hf.verification.examples import documented
+from export.hf.verification.examples import SIZES, documented
 from export.hf.verification.verifier import ANSWERS, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
 from export.interventions.graphs import Interventions
 from export.verification.checks import CANONICAL
 from export.verification.sessions import session
-from models.block import Block, Sizes
+from models.block import Block
 from models.learned import LARGE
 
 DRAWING = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-TRACED: Sizes = {"batch": 2, "n": 7, "m": 5, "images": 3}
 
 
 def export_model(
@@ -129,7 +128,7 @@ class _Tracer:
         self.report(f"tracing {name}.onnx")
         inputs = [name for name in self.block.inputs if path is None or name in path.takes]
         try:
-            graph = export_graph(self.block, module, inputs, outputs, path, TRACED, self.weights)
+            graph = export_graph(self.block, module, inputs, outputs, path, SIZES["distinct"], self.weights)
         except ModelRefused:
             raise
         except Exception as error:  # torch's exporter raises errors of many types

@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from torch import nn
 
 from export.graphs.graph import part_of
@@ -17,7 +16,8 @@ from export.interventions.sites import HIDDEN, Site, find_sites
 from export.interventions.traced import trace
 from export.interventions.verification import Verification
 from export.verification.budget import Reference
-from export.verification.sessions import Arrays, session
+from export.verification.checks import in_torch
+from export.verification.sessions import session
 from models.block import Block
 from models.examples import OPTIONS, SIZES, draw
 
@@ -73,16 +73,8 @@ def of_stack(block: Block, module: nn.Module, canonical: onnx.ModelProto, folder
 
 def _original(block: Block, module: nn.Module) -> Reference:
     """The outputs of ``module`` in numpy's float32 or float64."""
-    modules = {np.float32: (module, torch.float32), np.float64: (deepcopy(module).double(), torch.float64)}
-
-    def original(inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
-        own, kind = modules[dtype]
-        tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in inputs.items()}
-        with torch.inference_mode():
-            attended = own(**{name: x.to(kind) if x.is_floating_point() else x for name, x in tensors.items()})
-        return {name: getattr(attended, name).numpy() for name in block.outputs}
-
-    return original
+    modules = {np.float32: module, np.float64: deepcopy(module).double()}
+    return lambda inputs, dtype: in_torch(replace(block, dtype=dtype.__name__), modules[dtype], inputs)
 
 
 def _dims(site: Site, block: Block) -> list[Any]:

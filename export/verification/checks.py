@@ -26,6 +26,7 @@ from export.verification.budget import (
 from export.verification.sessions import Arrays, Sessions, input_names, run_outputs
 from models.block import Block
 from models.examples import SIZES, examples
+from models.precision import upcast
 
 CANONICAL = "model"
 SHORT = ("documented", "distinct", "one_query")  # examples of few positions
@@ -133,10 +134,13 @@ def _in_float32(block: Block, module: nn.Module) -> Iterator[Check]:
 
 
 def in_torch(block: Block, module: nn.Module, inputs: Arrays) -> dict[str, np.ndarray]:
-    """The outputs of ``module`` on the CPU as float32, with float tensors of ``inputs`` in the type of the block."""
+    """The outputs of ``module`` on the CPU, with float tensors of ``inputs`` in the type of the block.
+
+    Those with fewer bits are returned as float32.
+    """
     dtype = getattr(torch, block.dtype)
     tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in inputs.items()}
     tensors = {name: x.to(dtype) if x.ndim and x.is_floating_point() else x for name, x in tensors.items()}
     with torch.inference_mode():
         attended = module(**tensors)
-    return {name: getattr(attended, name).float().numpy() for name in block.outputs}
+    return {name: upcast(getattr(attended, name)).numpy() for name in block.outputs}

@@ -14,6 +14,7 @@ from service.interventions.request import FIELD, Intervention, InterventionReade
 from service.model.graph import Arrays
 from service.model.model import Model
 from service.tensors.cast import is_finite
+from service.tensors.dims import Sizes, dim_size
 from service.tokens.next_tokens import last_places
 
 BASELINE, DIFFERENCE = "baseline", "difference"
@@ -38,16 +39,24 @@ class Changes:
         """The outputs that the metrics are of."""
         return tuple(dict.fromkeys(metric.of for metric in self.metrics))
 
+    def check(self, model: Model, sizes: Sizes) -> None:
+        """Check that outputs of these ``sizes`` have the scores of the metrics.
+
+        Raises:
+            Invalid: one has not.
+        """
+        for metric in self.metrics:
+            metric.check(dim_size(model.outputs[metric.of].shape[-1], sizes))
+
     def differences(self, changed: Arrays, unchanged: Arrays, own: Arrays, model: Model) -> Any:
         """What is answered of the metrics, for the outputs of both runs of ``own`` inputs.
 
         Raises:
-            Invalid: an output is not finite, or has no score of that index.
+            Invalid: an output is not finite.
         """
         answered = []
         for metric in self.metrics:
             runs = [_at_last(one[metric.of], own, model) for one in (changed, unchanged)]
-            metric.check(runs[0].shape[-1])
             if not all(map(is_finite, runs)):
                 raise Invalid(f"{metric.of} is not finite: it overflows float32", metric.field)
             after, before = (
@@ -70,19 +79,13 @@ def read_changes(given: Mapping[str, Any], reading: InterventionReader) -> Chang
         if baseline or difference is not None:
             raise Invalid(f"requires {FIELD}", BASELINE if baseline else DIFFERENCE)
         return None
-    items: list[Any] = [] if difference is None else [difference]
+    items = {} if difference is None else {DIFFERENCE: difference}
     if is_list := isinstance(difference, JsonArray):
-        items = [*difference]
-    if is_list and not 0 < len(items) <= MAX_METRICS:
-        raise Invalid(f"expected 1 to {MAX_METRICS} metrics, got {len(items)}", DIFFERENCE)
-    reading.reader.brackets += is_list
-    metrics = []
-    for index, item in enumerate(items):
-        metric = read_metric(item, reading.reader, reading.model, f"{DIFFERENCE}[{index}]" if is_list else DIFFERENCE)
-        width = reading.model.outputs[metric.of].shape[-1]
-        if isinstance(width, int):  # else it is that of the images
-            metric.check(width)
-        metrics.append(metric)
+        if not 0 < len(difference) <= MAX_METRICS:
+            raise Invalid(f"expected 1 to {MAX_METRICS} metrics, got {len(difference)}", DIFFERENCE)
+        reading.reader.brackets += 1
+        items = {f"{DIFFERENCE}[{index}]": item for index, item in enumerate(difference)}
+    metrics = [read_metric(item, reading.reader, reading.model, field) for field, item in items.items()]
     return Changes(read_interventions(given[FIELD], reading), bool(baseline), metrics, not is_list)
 
 

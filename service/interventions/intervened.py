@@ -66,6 +66,7 @@ class Intervened:
         for name in values.model.signature.missing(own, OF_SITES):
             raise Invalid(f"missing (required for {FIELD})", name)
         sizes = values.model.bind(own)
+        self._compared.check(values.model, sizes)
         self._changes = {}
         for one in values.interventions:
             place = values.place(one, own, sizes)
@@ -116,7 +117,7 @@ class Intervened:
             changes |= change.inputs(site, {one: array for one, array in found.items() if array is not None}, kinds)
         results = execute({**inputs, **changes}, outputs)
         if self._needs_own:
-            unchanged = runs.found[None]
+            unchanged = runs.found[None].outputs
             if compared.metrics:
                 found = compared.differences(results, unchanged, inputs, values.model)
                 self.further[DIFFERENCE] = orjson.dumps(found)

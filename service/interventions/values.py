@@ -1,6 +1,6 @@
 """What interventions add to activations, or put in place of them: numbers that were sent, or what other runs have."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -26,19 +26,22 @@ LAYERS = "layers"  # an input of blocks, by which a request chooses those of the
 BATCH = 1  # its axis in an activation
 
 
+class Results(NamedTuple):
+    """Those of a run without changes: its outputs, whose layers the request may choose, and, by site, activations."""
+
+    outputs: Arrays
+    activations: Arrays
+
+
 @dataclass(frozen=True)
 class Runs:
-    """Outputs of the other runs of a request, and of its own run without changes (None), and what they have at sites.
+    """Results of the other runs of a request, and of its own run without changes (None)."""
 
-    These are apart: a request may choose the layers of the weights that are an output.
-    """
-
-    found: Mapping[OtherRun | None, Mapping[str, np.ndarray]]
-    activations: Mapping[OtherRun | None, Mapping[str, np.ndarray]]
+    found: Mapping[OtherRun | None, Results]
 
     def activation(self, run: OtherRun | None, site: str, layers: int) -> np.ndarray:
         """What ``run`` has at ``site`` in all ``layers``."""
-        return self.activations[run][site][:layers]
+        return self.found[run].activations[site][:layers]
 
 
 class Needs(NamedTuple):
@@ -155,15 +158,13 @@ class Values:
             Invalid: an activation is not finite.
             OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
         """
-        found: dict[OtherRun | None, tuple[Arrays, Arrays]] = {
-            run: (others.found[run], others.activations[run])
-            if others
-            else self._run(graph, run, inputs, options, outputs)
+        found: dict[OtherRun | None, Results] = {
+            run: others.found[run] if others else self._run(graph, run, inputs, options, outputs)
             for run, inputs in self.inputs.items()
         }
         if self.has_mean or of_own:
             found[None] = self._run(graph, None, own, options, of_own)
-        return Runs({run: one for run, (one, _) in found.items()}, {run: at for run, (_, at) in found.items()})
+        return Runs(found)
 
     def value(self, place: Place, runs: Runs, own: Arrays) -> np.ndarray | None:
         """What is added at ``place``, or replaces it there: [layers, batch, ...]; None if it is scaled."""
@@ -214,7 +215,7 @@ class Values:
 
     def _run(
         self, graph: Graph, run: OtherRun | None, inputs: Arrays, options: RunOptions | None, outputs: Collection[str]
-    ) -> tuple[Arrays, Arrays]:
+    ) -> Results:
         """The ``outputs`` of a run without changes, and its activations, in all layers, at the sites that need them."""
         sites = {
             one.at
@@ -223,15 +224,20 @@ class Values:
         }
         of_sites = {site: RETURNED.get(site, site) for site in sorted(sites)}
         whole = self.graphs.beside(graph, WHOLE)
-        names = [*dict.fromkeys([*outputs, *of_sites.values()])]
-        results = every = self.model.run(whole, inputs, names, options)
+
+        def results(own: Arrays, names: Iterable[str]) -> Arrays:
+            arrays = self.model.run(whole, own, [*dict.fromkeys(names)], options)
+            for name, array in arrays.items():
+                if not is_finite(array):
+                    raise Invalid(f"{name} is not finite: the inputs overflow float32", run.field if run else FIELD)
+            return arrays
+
         if LAYERS in inputs and of_sites:
             all_layers = {name: array for name, array in inputs.items() if name != LAYERS}
-            every = self.model.run(whole, all_layers, [*of_sites.values()], options)
-        for name, array in (*results.items(), *every.items()):
-            if not is_finite(array):
-                raise Invalid(f"{name} is not finite: the inputs overflow float32", run.field if run else FIELD)
-        return {name: results[name] for name in outputs}, {site: every[name] for site, name in of_sites.items()}
+            every, found = results(all_layers, of_sites.values()), results(inputs, outputs) if outputs else {}
+        else:
+            every = found = results(inputs, (*outputs, *of_sites.values()))
+        return Results({name: found[name] for name in outputs}, {site: every[name] for site, name in of_sites.items()})
 
     def _mean(self, place: Place, activation: np.ndarray, own: Arrays) -> np.ndarray:
         """The mean over the positions that are no padding."""

@@ -28,7 +28,7 @@ from service.model.model import Model
 MAX_COUNT = 256  # of a request
 FILE_NS = 20e6  # that a file takes to be decoded and processed, at most about: too long for the event loop
 ITEM_BYTES = 16  # of a number of a tensor, while it is computed
-MASK_ITEM_BYTES = 8  # of a number of a mask, of which there are no more than of the tensor
+MASK_ITEM_BYTES = 8  # int64; a mask has at most as many numbers as the tensor
 ADDRESS = b"://"  # in a URL, after its scheme
 LONGEST_SCHEME = 8
 BASE64 = "base64"  # the name of a file's field, and the end of a data URL's media type

@@ -14,7 +14,7 @@ from export.hf.interventions.part_sessions import PartSessions
 from export.hf.interventions.parts import HEAD, Cuts
 from export.hf.interventions.steps import step_graphs
 from export.hf.pretrained import ModelRefused
-from export.hf.verification.examples import draw
+from export.hf.verification.examples import SIZES, draw
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import ANSWERS, Report
 from export.hf.wrapper import VECTORS
@@ -24,9 +24,8 @@ from export.interventions.sites import HIDDEN, SITES, Site, find_cuts, find_site
 from export.interventions.traced import trace
 from export.interventions.verification import Verification
 from export.verification.sessions import Arrays, session
-from models.block import Block, Sizes
+from models.block import Block
 
-SIZES: Sizes = {"batch": 2, "n": 7, "m": 5, "images": 3}
 PADDINGS = (None, "right")
 
 
@@ -46,7 +45,7 @@ def intervention_graphs(
         ModelRefused: no activation can be changed as in transformers.
     """
     report(f"finding the activations of {WHOLE}.onnx")
-    examples = [draw(block.inputs, SIZES, padding, seed) for seed, padding in enumerate(PADDINGS)]
+    examples = [draw(block.inputs, SIZES["distinct"], padding, seed) for seed, padding in enumerate(PADDINGS)]
     names = [value.name for value in canonical.graph.output if value.name not in sum(VECTORS.values(), ())]
     canonical = part_of(canonical, [value.name for value in canonical.graph.input], names)
     traced = _traced(block, canonical, folder, examples[0])

@@ -1,16 +1,21 @@
 """What towers of patches have in common: an argument by which they are found, and pictures in whole patches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import signature
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
 
+def first_model(model: PreTrainedModel, is_wanted: Callable[[PreTrainedModel], bool]) -> PreTrainedModel | None:
+    """``model``, or the first model in it, that ``is_wanted``."""
+    models = (part for part in model.modules() if isinstance(part, PreTrainedModel))
+    return next(filter(is_wanted, models), None)
+
+
 def tower_taking(argument: str, model: PreTrainedModel) -> PreTrainedModel | None:
     """``model``, or the first model in it, whose class takes ``argument``."""
-    models = (part for part in model.modules() if isinstance(part, PreTrainedModel))
-    return next((part for part in models if argument in signature(type(part).forward).parameters), None)
+    return first_model(model, lambda part: argument in signature(type(part).forward).parameters)
 
 
 def check_sides(sides: Sequence[int], unit: int) -> None:

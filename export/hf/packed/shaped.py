@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from export.hf.packed.patches import split
+from export.hf.packed.patches import first_model, split
 
 RESIZE = "resize_positional_embeddings"  # method of the embeddings of a tower
 
 
 def shaped_tower(model: PreTrainedModel) -> PreTrainedModel | None:
     """``model``, or the model in it, that resizes its table of positions to each picture."""
-    models = (part for part in model.modules() if isinstance(part, PreTrainedModel))
-    return next((part for part in models if hasattr(getattr(part, "embeddings", None), RESIZE)), None)
+    return first_model(model, lambda part: hasattr(getattr(part, "embeddings", None), RESIZE))
 
 
 def take_pictures_of_one_size(tower: Any) -> None:

@@ -85,7 +85,7 @@ def _like(tensor: Tensor, wide: Tensor) -> Tensor:
 class Original:
     """The model as transformers computes it: in float32, and in float64.
 
-    For float64 it is copied or, if it is so large that a copy needs gigabytes, each module of it while it is called.
+    A model of up to ``MAX_COPIED`` numbers is copied for float64. In a larger one a module is converted while it runs.
     """
 
     def __init__(self, wrapper: Wrapper) -> None:

@@ -73,7 +73,7 @@ def test_one_metric_of_one_row_is_no_list(post):
 
 
 def test_a_plan_without_a_comparison_is_another(post):
-    """Requests of the same shapes in turn: each has what it asks for."""
+    """Requests of the same shapes, one after the other, have different fields in their answers."""
     body = {"input_ids": IDS, "outputs": ["weights"], "interventions": CHANGE}
     for more in ({}, {"baseline": True}, {"difference": "kl"}, {"baseline": False}, {"baseline": True}):
         answer = post(ATTENTION, **body, **more)

@@ -133,3 +133,13 @@ def test_scores_are_those_of_images(post, metric, images, of_source, has_source)
 def test_a_wrong_request_is_refused(client, api, body, status, detail):
     response = client.post(f"/v1/{api}/mine", json=body)
     assert (response.status_code, response.json()["detail"]) == (status, detail)
+
+
+def test_a_difference_of_scores_needs_images(client, post):
+    """Of which there are as many scores: an index beyond them is an error before the run."""
+    body = {"text": TEXT, "outputs": ["text_embedding"], "interventions": [REMOVED]}
+    answer = post("text", {**body, "images": PICTURES, "difference": {"probability": 2}})["difference"]
+    assert answer["unchanged"] != answer["changed"]
+    for more, field in (({}, "pixel_values"), ({"images": PICTURES[:2]}, "difference")):
+        response = client.post("/v1/text/mine", json={**body, **more, "difference": {"probability": 2}})
+        assert (response.status_code, response.json()["field"]) == (422, field)

@@ -143,6 +143,12 @@ def test_uint8(scale):
     assert error.max() <= unit[0] / 2 * (1 + 1e-5)
 
 
+def test_no_weights_are_quantized_to_none():
+    """Of a model of pictures in texts, and a text without any."""
+    levels, unit = quantize("vision_weights", np.zeros((2, 0, 4), np.float32))
+    assert (levels.shape, levels.dtype, unit.tolist()) == ((2, 0, 4), np.uint8, [0.0])
+
+
 def test_uint8_of_nothing_and_of_what_it_cannot_hold():
     levels, unit = quantize("weights", np.zeros((2, 2), np.float32))
     assert not levels.any()
