@@ -147,7 +147,8 @@ class Settings(BaseSettings):
         0,
         ge=0,
         description="upper limit in bytes on the memory of all requests in one worker: half for model runs, half for "
-        "bodies, tensors and responses; 0 = half of this machine's memory / workers",
+        "bodies, tensors and responses; copies of weights in the layout of kernels take up to a half in addition; "
+        "0 = half of this machine's memory / workers",
     )
     memories: Path | None = Field(
         None,

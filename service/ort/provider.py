@@ -2,8 +2,9 @@
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from service.ort import cuda
 from service.ort.failures import HOST_MEMORY, FailureKind, classify, short_message
 from service.ort.pinned_memory import PinnedPool, pinned
 from service.ort.placement import CPU, CUDA, RECORDED
+from service.ort.weight_copies import WeightCopies, weight_bytes
 
 log = logging.getLogger("heed")
 
@@ -43,11 +45,16 @@ class Provider:
     reason: str
     memory: int = 0  # upper limit in bytes on this process's part of the GPU's, the first visible; 0 = none
     available_bytes: int = 0  # that limit, or the memory that was free at the start; 0 = it is no GPU
-    host_memory: int = 0  # upper limit in bytes on the CPU memory of all runs together; 0 = none
+    # Upper limit in bytes on the CPU memory of all runs together, and on that of copies of weights; 0 = none.
+    host_memory: int = 0
     pinned: PinnedPool | None = None  # memory for the outputs of blocks, on a GPU
     health_check: Callable[[], None] | None = None  # raises where the device can run nothing any more
     lost_reason: str = ""  # why the device has failed; empty while it works
     on_lost: Callable[[], None] = lambda: None
+    copies: WeightCopies = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.copies = WeightCopies(self.host_memory)
 
     def translate(self, error: Exception) -> HeedError | None:
         """The client's error for an error of ONNX Runtime; None where neither memory nor the device is the cause.
@@ -81,7 +88,7 @@ def choose(wanted: Literal["auto", "cuda", "cpu"], memory: int = 0, host_memory:
 
     Args:
         memory: upper limit in bytes on what this process uses of the GPU; 0 = none.
-        host_memory: upper limit in bytes on what all runs together use on the CPU; 0 = none.
+        host_memory: upper limit in bytes on what all runs together use on the CPU, and on copies of weights; 0 = none.
 
     Raises:
         ProviderUnavailable: ``cuda`` is wanted and does not work.
@@ -104,9 +111,9 @@ def open_session(
 ) -> onnxruntime.InferenceSession:
     """A session of ``model`` on ``provider``, with ``threads`` threads for a run.
 
-    With ``prepack`` it has a copy of its matrices in the layout of its kernels: the fewer rows a request has, the more
-    it gains. Without it, it has none on the CPU: constant folding would copy each transposed matrix, as that of tied
-    embeddings, which a product can read as it is.
+    With ``prepack`` it has a copy of its matrices in the layout of its kernels, if there is room for it: the fewer rows
+    a request has, the more it gains. Without it, it maps weights that are in a file, and has no copy on the CPU:
+    constant folding would copy each transposed matrix, as that of tied embeddings, which a product can read as it is.
 
     Raises:
         ProviderUnavailable: CUDA was chosen, and this session does not run on it.
@@ -118,12 +125,20 @@ def open_session(
     options.log_severity_level = FATAL  # it writes to stderr itself; errors are raised, and Heed logs them
     options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
     options.add_session_config_entry(RECORDED, "1")
-    _open_arena("Cpu", provider.host_memory)
-    options.add_session_config_entry("session.use_env_allocators", "1")
+    size, can_map = weight_bytes(model)
+    copied = size if provider.name == "cpu" else 0
+    has_copy = prepack and provider.copies.reserve(copied)
     disabled = []
-    if not prepack:
+    if not has_copy:
         options.add_session_config_entry("session.disable_prepacking", "1")
         disabled = ["ConstantFolding"] if provider.name == "cpu" else []
+    if prepack and not has_copy:
+        log.info("%s: no room for a copy of its weights (%s); runs of few rows take longer", model, provider.copies)
+    if can_map:  # else the arena would reserve memory for mapped weights, too
+        options.enable_mem_pattern = False
+    _open_arena("Cpu", 2 * provider.host_memory)
+    if has_copy or can_map:  # weights that are neither counted nor mapped are not in the arena
+        options.add_session_config_entry("session.use_env_allocators", "1")
     providers: list[Any] = [CPU]
     if provider.name == "cuda":
         # Without TF32 float32 is multiplied as float32; tensor cores would round factors to ten bits.
@@ -131,9 +146,16 @@ def open_session(
         providers = [(CUDA, on_cuda | ({"gpu_mem_limit": str(provider.memory)} if provider.memory else {})), CPU]
         _open_arena("Cuda", provider.memory)
     # With fallback, ONNX Runtime would go on with the CPU when CUDA fails, at the start or while serving.
-    session = onnxruntime.InferenceSession(
-        model, options, providers=providers, enable_fallback=0, disabled_optimizers=disabled
-    )
+    try:
+        session = onnxruntime.InferenceSession(
+            model, options, providers=providers, enable_fallback=0, disabled_optimizers=disabled
+        )
+    except Exception:
+        if has_copy:
+            provider.copies.release(copied)
+        raise
+    if has_copy:
+        weakref.finalize(session, provider.copies.release, copied)
     if provider.name == "cuda" and CUDA not in session.get_providers():
         raise ProviderUnavailable(f"provider cuda: fell back to {session.get_providers()}")
     return session

@@ -139,7 +139,7 @@ import numpy as np
 from service.base.errors import NotEnoughMemory
 from service.model.loader import open_version
 from service.ort.provider import choose
-model = open_version(Path(sys.argv[1]), choose("cpu", host_memory=240 << 20), 1)
+model = open_version(Path(sys.argv[1]), choose("cpu", host_memory=120 << 20), 1)
 def run(n):
     return model.run(model.graphs[0], {"a": np.ones((n, 1), np.float32), "b": np.ones((1, n), np.float32)}, ["c"])["c"]
 assert run(3000).shape == (3000, 3000)

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from service.base.errors import Invalid
 from service.model.spec import WEIGHTS_FILE
+from service.ort.provider import Provider, open_session
 from tests.support import graphs
 from tests.support.application import opened
 from tests.support.scripts import run_script
@@ -139,3 +140,48 @@ def test_one_copy_at_most_of_what_the_graphs_share(tmp_path, place):
     count, grown = map(int, run_script(PRIVATE, folder, LARGE_SIDE).split())
     assert count == 4
     assert grown * 1024 < 2 * 4 * LARGE_SIDE**2
+
+
+COPIES = """
+import sys
+from pathlib import Path
+import numpy as np
+from service.ort.provider import choose, open_session
+
+MIB, SIDE = 1 << 20, 2048  # weights of 16 MiB
+provider = choose("cpu", host_memory=40 * MIB)
+file = Path(sys.argv[1]) / "model.onnx"
+x = np.random.default_rng(0).standard_normal((3000, SIDE), dtype=np.float32)
+
+sessions = [open_session(file, provider, 1) for _ in range(3)]
+assert 32 * MIB <= provider.copies.used < 33 * MIB, "two sessions have a copy, the third maps the file"
+for session in sessions:  # outputs of 23 MiB each, beside copies of 32
+    assert np.allclose(session.run(None, {"x": x})[0], x.sum(1, keepdims=True), atol=1e-2)
+try:
+    sessions[0].run(None, {"x": np.ones((10_000, SIDE), np.float32)})
+except Exception as error:
+    assert "Available memory" in str(error), error
+else:
+    raise SystemExit("outputs of 78 MiB had room beside copies of 32, with a limit of 80")
+
+del sessions, session
+assert provider.copies.used == 0
+assert open_session(file, provider, 1) and provider.copies.used == 0
+"""
+
+
+def test_copies_of_weights_take_no_memory_of_runs(tmp_path):
+    """ONNX Runtime's arena counts them as memory of runs: three of them would leave none for a run."""
+    folder = tmp_path / "product" / "1"
+    write(folder, side=LARGE_SIDE)
+    fill(folder / WEIGHTS_FILE, 1, LARGE_SIDE)
+    run_script(COPIES, folder)
+
+
+def test_a_session_that_cannot_be_opened_leaves_no_copy(tmp_path):
+    write(tmp_path, "nothing")
+    fill(tmp_path / WEIGHTS_FILE, 1)
+    provider = Provider("cpu", "requested", host_memory=1 << 20)
+    with pytest.raises(Exception, match="nothing"):
+        open_session(tmp_path / "model.onnx", provider, 1)
+    assert provider.copies.used == 0
