@@ -54,7 +54,7 @@ def _ratios(model: Model, outputs: tuple[str, ...]) -> Iterator[tuple[float, flo
         start = model.clock()
         model.run(estimate.graph, inputs, outputs)
         alone = (model.clock() - start) / 1e9
-        graph = estimate.graph.for_size(estimate.size, to_learn=False)
+        graph = estimate.graph.for_size(estimate.size)
         yield expected / alone, expected / median(_seconds(model, graph, inputs, outputs) for _ in range(REPEATS))
 
 

@@ -30,7 +30,7 @@ class CostModel:
     def is_due(self, size: int) -> bool:
         """Whether to time this run: the first ones, and then 1 in 16.
 
-        To read the thread's clock has a cost, and a long run that is timed has one thread.
+        To read the thread's clock has a cost.
         """
         self._runs += 1
         is_first = self._runs < LEARN_FIRST and self._learned_ns < LEARN_FIRST_NS
@@ -53,10 +53,10 @@ class CostModel:
         if nanoseconds > self.expected(size):
             self.learn(size, nanoseconds)
 
-    def learn_bound(self, size: int, nanoseconds: float) -> None:
-        """Record that work of ``size`` takes at most ``nanoseconds``, if it was expected to take longer."""
-        if nanoseconds < self.expected(size):
-            self.learn(size, nanoseconds)
+    def learn_bounds(self, size: int, least: float, most: float) -> None:
+        """Record that work of ``size`` takes from ``least`` to ``most`` nanoseconds, if another time was expected."""
+        if not least <= (expected := self.expected(size)) <= most:
+            self.learn(size, most if expected > most else least)
 
     def knows(self, size: int) -> bool:
         """Whether work of this order was measured, or of one that is larger or little smaller."""

@@ -30,7 +30,7 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     estimate, model = task.estimate, task.model
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
-    graph = estimate.graph.for_size(estimate.size, is_timed) if has_threads else estimate.graph
+    graph = estimate.graph.for_size(estimate.size) if has_threads else estimate.graph
     multi_threaded = estimate.graph.multi_threaded
     groups = length_groups(model.signature, task.inputs, task.outputs) if task.stored is None else None
     # The clock of this thread does not count those of others, and groups are shorter than a run of all rows.
@@ -54,7 +54,7 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
     elif multi_threaded is not None and graph is not estimate.graph:
-        cost.learn_bound(estimate.size, task.compute_ns * multi_threaded.threads)
+        cost.learn_bounds(estimate.size, task.compute_ns, task.compute_ns * multi_threaded.threads)
     task.run_rows, task.counts_run = task.batch, True
     return outputs
 
@@ -111,7 +111,7 @@ class Run:
         inputs = batch.stack(self.tasks, batching)
         graph, options = self.graph, None
         if graph.shared:
-            graph = graph.for_size(self._size, graph.cost.is_due(self._size)) if self.has_threads else graph
+            graph = graph.for_size(self._size) if self.has_threads else graph
             options = SharedRunOptions(self.tasks)
             for task in self.tasks:
                 task.options = RunOptions()

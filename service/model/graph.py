@@ -34,16 +34,12 @@ class Graph:
     workspace_bytes: int | None = None  # upper limit on the memory of a run beside its query and outputs, if it has one
     shared: "SharedPass | None" = None  # how tasks over the same stored tensors share a run
 
-    def for_size(self, size: int, to_learn: bool) -> "Graph":
-        """This graph, or the one with more threads where a run of ``size`` is long enough to gain by them.
-
-        With ``to_learn`` a run of up to ten times that length uses one thread, and is timed: one slow measurement would
-        otherwise never be corrected.
-        """
+    def for_size(self, size: int) -> "Graph":
+        """This graph, or the one with more threads where a run of ``size`` is long enough to gain by them."""
         if self.multi_threaded is None:
             return self
         expected = self.cost.expected(size)
-        if expected < MIN_PARALLEL_NS or expected == math.inf or (to_learn and expected < 10 * MIN_PARALLEL_NS):
+        if expected < MIN_PARALLEL_NS or expected == math.inf:
             return self
         return self.multi_threaded.graph_with(self)
 

@@ -102,13 +102,15 @@ def test_no_measurement_undercuts_the_least_rate():
     assert cost.least(1 << 40) == 2 << 40
 
 
-def test_a_bound_only_makes_work_cheaper():
+def test_bounds_correct_only_what_is_beyond_them():
     cost = CostModel()
     cost.learn(1000, 10_000)
-    cost.learn_bound(1000, 20_000)
+    cost.learn_bounds(1000, 5000, 20_000)
     assert cost.expected(1000) == 10_000
-    cost.learn_bound(1000, 1000)
-    assert cost.expected(1000) < 10_000
+    cost.learn_bounds(1000, 500, 1000)
+    assert 1000 < (expected := cost.expected(1000)) < 10_000
+    cost.learn_bounds(1000, 40_000, 80_000)
+    assert expected < cost.expected(1000) < 40_000
 
 
 def test_only_work_of_nearly_the_size_says_how_long_other_work_takes():

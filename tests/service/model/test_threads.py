@@ -34,23 +34,20 @@ def learn(graph, size, times):
 
 def test_by_what_a_run_is_known_to_take(model):
     graph = model.graphs[0]
-    assert threads(graph.for_size(SIZE, to_learn=False)) == 1  # nothing is known
+    assert threads(graph.for_size(SIZE)) == 1  # nothing is known
     graph.cost.learn(SIZE, MIN_PARALLEL_NS / 2)
-    assert threads(graph.for_size(SIZE, to_learn=False)) == 1
+    assert threads(graph.for_size(SIZE)) == 1
     learn(graph, SIZE, 2)
-    parallel = graph.for_size(SIZE, to_learn=False)
+    parallel = graph.for_size(SIZE)
     assert threads(parallel) == 2
-    assert graph.for_size(SIZE, to_learn=False) is parallel  # opened once
-    assert graph.for_size(SIZE, to_learn=True) is graph  # hardly long: one slow moment is not remembered for ever
-    learn(graph, SIZE, 100)
-    assert graph.for_size(SIZE, to_learn=True) is parallel
+    assert graph.for_size(SIZE) is parallel  # opened once
 
 
 def test_the_same_numbers(model):
     task = simple(model, 128)
     expected = run_alone(task)
     learn(task.graph, task.size, 100)
-    assert threads(task.graph.for_size(task.size, to_learn=False)) == 2
+    assert threads(task.graph.for_size(task.size)) == 2
     for output, array in run_alone(simple(model, 128)).items():
         np.testing.assert_allclose(array, expected[output], rtol=1e-5, atol=1e-6)
 
@@ -59,13 +56,13 @@ def test_a_file_that_is_gone_ends_nothing(model, tmp_path):
     graph = model.graphs[0]
     learn(graph, SIZE, 100)
     shutil.rmtree(tmp_path / SELF)
-    assert threads(graph.for_size(SIZE, to_learn=False)) == 1
+    assert threads(graph.for_size(SIZE)) == 1
 
 
 def test_one_thread_is_all_there_is(repository):
     graph = open_version(repository / "dot_product" / "1", Provider("cpu", "requested"), 1).graphs[0]
     learn(graph, SIZE, 100)
-    assert graph.for_size(SIZE, to_learn=False) is graph
+    assert graph.for_size(SIZE) is graph
 
 
 def learned(model, times):
