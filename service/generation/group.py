@@ -102,8 +102,8 @@ class SequenceGroup:
             shapes = self.decoder.output_shapes([*names], sizes) if names else {}
             outputs = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
             logits = np.empty((past.slots, self.decoder.vocabulary), np.float32)
-            self._compute(graph, past, 1, {LOGITS: logits, **outputs}, options)
             lead = self.members[0]
+            self._compute(graph, past, lead.length - lead.computed, {LOGITS: logits, **outputs}, options)
             lens, token = lead.wanted.lens, int(lead.ids[lead.length - 1])
             layers = lens.logits(graph, outputs[HIDDEN], token, options) if lens else None
         except RUN_ERRORS as error:
@@ -146,7 +146,10 @@ class SequenceGroup:
         return np.ascontiguousarray(array[..., -sequence.computed :] if has_keys else array)
 
     def _begun(self, sequence: GrowingSequence, graph: Graph, options: RunOptions | None) -> Past:
-        """The past of ``sequence`` with its prompt but the last token; its encoder is run."""
+        """The past of ``sequence`` with its prompt but the tokens of the next run; its encoder is run.
+
+        The outputs of a step are those of one token. Without outputs, the next run has as many as one may have.
+        """
         sequence.begin()
         past = Past(self.decoder.past, sequence.end, allocate=self.decoder.allocate)
         changes = sequence.changes
@@ -162,8 +165,8 @@ class SequenceGroup:
                 sequence.encoded[MASK] = np.ones((1, sequence.source_length), np.int64)
         logits = np.empty((1, self.decoder.vocabulary), np.float32)
         of_prompt = self.decoder.beside(graph, self._name(OUTPUT))
-        while (new := sequence.length - 1 - sequence.computed) > 0:
-            self._compute(of_prompt, past, min(new, sequence.next_run), {LOGITS: logits}, options)
+        while (left := sequence.length - sequence.computed) > (1 if sequence.step_outputs else sequence.next_run):
+            self._compute(of_prompt, past, min(left - 1, sequence.next_run), {LOGITS: logits}, options)
         return past
 
     def _compute(self, graph: Graph, past: Past, new: int, outputs: Arrays, options: RunOptions | None) -> None:
