@@ -27,8 +27,9 @@ STACKED = 5  # requests in the joined run
 # Sizes of the dimensions other than batch, taken in turn; odd, so that no vector register is full.
 LENGTHS = ((1, 7, 3), (5, 7, 3), (9, 13, 5))
 LARGE_LENGTH, LARGE_ROWS = 512, 8  # queries and keys, and rows, of a run that keeps a GPU busy
-# Queries and keys of the CPU's further runs, their width, and the time of a run after which none is longer.
-GROWING_LENGTHS, WIDTH, LONG_RUN_NS = (64, 128, 256, 512, 1024, 2048), 64, 1_000_000
+# Queries and keys of the CPU's further runs, their width, and the times of a run after which none is longer: where it is
+# the second on one graph, and in any case.
+GROWING_LENGTHS, WIDTH, LONG_RUN_NS, LONGEST_RUN_NS = (64, 128, 256, 512, 1024, 2048), 64, 1_000_000, 100_000_000
 
 
 def calibrate(model: Model) -> dict[Graph, bool]:
@@ -89,7 +90,8 @@ def _timed(model: Model, graph: Graph, inputs: Arrays, names: Sequence[str]) -> 
 
 
 def _time_growing(model: Model, spec: BlockSpec) -> None:
-    """Time runs of growing length, until one takes a millisecond and is the second on the graph of all longer ones.
+    """Time runs of growing length, until one takes a millisecond and is the second on the graph of all longer ones,
+    or takes 100.
 
     Extrapolated from short runs alone, a long one would seem to take up to 700 times its time. Other graphs are
     expected to take as long as the last two of these.
@@ -107,7 +109,7 @@ def _time_growing(model: Model, spec: BlockSpec) -> None:
             timed[outputs].append((graph, run_size(model.signature, inputs, sizes), elapsed_ns))
             growing[outputs] = graph
             of_longest = next(graph for graph in model.graphs if graph.can_serve(inputs, outputs, sys.maxsize))
-            if graph is before is of_longest and elapsed_ns > LONG_RUN_NS:
+            if elapsed_ns > (LONG_RUN_NS if graph is before is of_longest else LONGEST_RUN_NS):
                 del growing[outputs]
         if not growing:
             break
