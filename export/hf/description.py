@@ -13,7 +13,7 @@ from torch import nn
 
 from export.hf.head_masks import take_head_masks
 from export.hf.inputs import inputs_of
-from export.hf.parts import config_of
+from export.hf.parts import DECODER_IDS, config_of
 from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of, without_head
 from export.hf.verification.examples import draw, with_room
@@ -100,7 +100,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         inputs = {name: replace(spec, only_for=_needing(name, shapes)) for name, spec in inputs.items()}
     config, heads = pretrained.config, int(shapes["weights"][2])
     field = "" if wrapper.stacks.answers else wrapper.answer_field(drawn)
-    answer = OTHER_ANSWERS.get(field) or _answer(shapes["output"], config_of(pretrained.model, "input_ids"))
+    answer = OTHER_ANSWERS.get(field) or _answer(shapes["output"], config_of(pretrained.model, DECODER_IDS))
     descriptions = {"output": f"{answer}.", "embedding": f"{pretrained.pooling}."} | DESCRIPTIONS | OF_IMAGES
     if stages := [name for name in shapes if OF_STAGE in name]:
         descriptions |= dict.fromkeys(stages, OF_EARLIER) | {"weights": OF_LAST}
@@ -258,10 +258,10 @@ def _with_padding(
 
     The tokens of pictures are kept.
     """
-    token = getattr(config_of(original.wrapper.model, "input_ids"), "pad_token_id", None)
     pictures = [spec.placeholder.token for spec in inputs.values() if spec.placeholder]
     given = dict(drawn)
-    for name in ("input_ids", "decoder_input_ids"):
+    for name in ("input_ids", DECODER_IDS):
+        token = getattr(config_of(original.wrapper.model, name), "pad_token_id", None)
         if name in drawn and isinstance(token, int) and 0 <= token <= int(inputs[name].maximum or 0):
             given[name] = drawn[name].copy()
             given[name][0, np.flatnonzero(~np.isin(drawn[name][0], pictures))[-1]] = token

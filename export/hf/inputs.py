@@ -12,9 +12,19 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from export.hf.packed.tower import packed_tower, unit_of
-from export.hf.parts import config_of, has_two_towers, parts_of, reads_pictures, required_of, tokens_of_picture
+from export.hf.parts import (
+    DECODER_IDS,
+    arguments_of,
+    config_of,
+    has_two_stacks,
+    has_two_towers,
+    parts_of,
+    reads_pictures,
+    required_of,
+    tokens_of_picture,
+)
 from export.hf.pretrained import ModelRefused, Pretrained, reason_of
-from export.hf.wrapper import MAIN, MASKS, PIXEL_MASK, arguments_of, has_two_stacks
+from export.hf.wrapper import MAIN, MASKS, PIXEL_MASK
 from export.weights.checkpoint import listed
 from models.block import Input, Placeholder
 
@@ -74,9 +84,11 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
         sides = inputs[main].shape[-2:]
         inputs[PIXEL_MASK] = Input(("1|batch", *sides), PIXELS_MASK, dtype="int64", default=1, minimum=0, maximum=1)
     if has_two_stacks(model):
+        config = config_of(model, DECODER_IDS)
+        own = [config.vocab_size] if config is not model.config else []
         sizes = (getattr(model.config, name, None) for name in ("decoder_vocab_size", "tgt_vocab_size"))
-        vocabulary = next(filter(None, sizes), None) or _vocabulary(model)
-        inputs["decoder_input_ids"] = _ids(
+        vocabulary = next(filter(None, [*own, *sizes]), None) or _vocabulary(model)
+        inputs[DECODER_IDS] = _ids(
             "m", vocabulary, "Token ids of the decoder, which begin with its start token."
         )
         if "decoder_attention_mask" in arguments:
@@ -115,7 +127,8 @@ def _main_name(model: PreTrainedModel, shapes: Mapping[str, Any]) -> str:
 
     One that is not in ``MAIN`` needs a shape among ``shapes``.
     """
-    name, arguments = model.main_input_name, arguments_of(model)
+    own = model.get_encoder() if config_of(model, "input_ids") is not model.config else model
+    name, arguments = own.main_input_name, arguments_of(model)
     if name not in arguments:
         name = next((known for known in MAIN if known in arguments), next(iter(signature(model.forward).parameters)))
     if name not in MAIN and name not in shapes:

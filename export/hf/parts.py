@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
 
 from export.hf.packed.at_once import AllAtOnce
 from export.hf.packed.positioned import patches_of, positioned_tower
@@ -28,6 +28,7 @@ TOKEN_TYPES: dict[str, tuple[str, Callable[[Tensor, int], Tensor]]] = {
     "gemma4": (TYPES[1], lambda ids, picture: (ids == picture).to(ids.dtype)),
     "paligemma": (TYPES[0], lambda ids, _: torch.zeros_like(ids)),
 }
+DECODER_IDS = "decoder_input_ids"
 RECORDED = ("output_attentions", "output_hidden_states", "return_dict")  # options of a call
 OF_PICTURES = "image_position_ids"  # argument of a model: the positions of the patches for its tower
 PADDING = "pixel_attention_mask"  # argument of a tower: which pixels are not padding
@@ -57,6 +58,16 @@ def _types_of_tokens(model: PreTrainedModel) -> tuple[str, ...]:
     return ("moe_mm_token_type_ids",) if packed_tower(model) else TYPES
 
 
+def arguments_of(model: PreTrainedModel) -> set[str]:
+    """The names of the arguments of the model's call."""
+    return set(signature(model.forward).parameters)
+
+
+def has_two_stacks(model: PreTrainedModel) -> bool:
+    """Whether it has an encoder and a decoder, which may be models of two types (Rothe et al., 2020)."""
+    return bool(model.config.is_encoder_decoder) and DECODER_IDS in arguments_of(model)
+
+
 def required_of(function: Callable[..., Any]) -> set[str]:
     """The arguments without which ``function`` cannot be called."""
     given = signature(function).parameters.values()
@@ -64,7 +75,10 @@ def required_of(function: Callable[..., Any]) -> set[str]:
 
 
 def config_of(model: PreTrainedModel, name: str) -> Any:
-    """The config of the tower that takes the input ``name``, or of a model that has none."""
+    """The config of the tower or the stack that takes the input ``name``, or of a model that has one for all."""
+    if has_two_stacks(model):
+        own = getattr(model.config, "decoder" if name == DECODER_IDS else "encoder", None)
+        return own if isinstance(own, PretrainedConfig) else model.config
     if not (has_two_towers(model) or reads_pictures(model)):
         return model.config
     return model.config.vision_config if name == "pixel_values" else model.config.text_config

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from export.hf.parts import config_of
+from export.hf.parts import DECODER_IDS, config_of
 from export.hf.verification.examples import draw
 from export.hf.wrapper import Wrapper
 from models.block import Input
@@ -40,7 +40,7 @@ def position_limits(wrapper: Wrapper, inputs: Mapping[str, Input]) -> dict[str, 
 
 
 def _limit(wrapper: Wrapper, inputs: Mapping[str, Input], symbol: str) -> int | None:
-    config = config_of(wrapper.model, "input_ids")
+    config = config_of(wrapper.model, DECODER_IDS if symbol == "m" else "input_ids")
     settings = (getattr(config, name, None) for name in SETTINGS[symbol])
     limits = [value for value in settings if isinstance(value, int) and value > 0][:1]
     length = PROBED[symbol]
@@ -53,7 +53,7 @@ def _limit(wrapper: Wrapper, inputs: Mapping[str, Input], symbol: str) -> int | 
 
 def _lookups(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Mapping[str, int]) -> list[Lookup]:
     """The lookups of a sequence of equal tokens: no padding, which has no position in some models, and no picture."""
-    others = [getattr(config_of(wrapper.model, "input_ids"), "pad_token_id", None)]
+    others = [getattr(config_of(wrapper.model, name), "pad_token_id", None) for name in ("input_ids", DECODER_IDS)]
     others += [spec.placeholder.token for spec in inputs.values() if spec.placeholder]
     token = next(token for token in range(3) if token not in others)
     drawn = {name: torch.from_numpy(x) for name, x in draw(inputs, sizes).items()}

@@ -26,7 +26,7 @@ from export.hf.packed.deepstack import add_by_masks
 from export.hf.packed.positioned import positioned_tower, take_whole_pictures
 from export.hf.packed.shaped import shaped_tower, take_pictures_of_one_size
 from export.hf.packed.tower import packed_tower, take_pictures
-from export.hf.parts import has_two_towers, names_in, parts_of, reads_pictures, with_head
+from export.hf.parts import has_two_stacks, has_two_towers, names_in, parts_of, reads_pictures, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
 from export.weights.checkpoint import WEIGHTS, digest_of, not_finite
@@ -113,7 +113,7 @@ def load(
     config = _attempt(folder, content, lambda: AutoConfig.from_pretrained(folder, **common))
     if len(getattr(config, "sub_configs", {})) > 1 and part is None:
         outline = _attempt(folder, content, lambda: _outline(_class_of(config, head), config))
-        if not (has_two_towers(outline) or reads_pictures(outline)):
+        if not (has_two_towers(outline) or reads_pictures(outline) or has_two_stacks(outline)):
             advice = f"; --part exports one: {', '.join(parts)}" if (parts := parts_of(outline)) else ""
             raise ModelRefused(f"{folder} has several models in one{advice}")
     options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True, **common}

@@ -7,7 +7,6 @@ states are stacked, too, if those of all layers have the same shape: [layers + 1
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from inspect import signature
 from itertools import combinations, groupby
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from export.hf.heads import Row, heads_masked
-from export.hf.parts import called, has_two_towers, is_empty, reads_pictures
+from export.hf.parts import arguments_of, called, has_two_towers, is_empty, reads_pictures
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, without_head
 from export.weights.checkpoint import listed
@@ -81,16 +80,6 @@ MASKS = {
     "decoder_attention_mask": ("decoder_input_ids",),
     PIXEL_MASK: ("pixel_values",),  # without the channels
 }
-
-
-def arguments_of(model: PreTrainedModel) -> set[str]:
-    """The names of the arguments of the model's call."""
-    return set(signature(model.forward).parameters)
-
-
-def has_two_stacks(model: PreTrainedModel) -> bool:
-    """Whether it has an encoder and a decoder."""
-    return bool(model.config.is_encoder_decoder) and "decoder_input_ids" in arguments_of(model)
 
 
 def stacks_of(model: PreTrainedModel) -> Stacks:

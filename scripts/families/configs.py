@@ -41,6 +41,10 @@ DINOV2 = {
                         "out_features": ["stage1", "stage2", "stage3", "stage4"]},
     "reassemble_hidden_size": 64, "neck_hidden_sizes": [8, 16, 32, 32], "fusion_hidden_size": 16,
 }  # fmt: skip
+DECODER = {
+    "model_type": "bert", "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 96, "max_position_embeddings": 64, "is_decoder": True, "add_cross_attention": True,
+}  # fmt: skip
 # Settings without which a config of these types does not work, or which its small ones contradict.
 BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
     (
@@ -48,6 +52,7 @@ BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
         {"prediction_length": 4, "context_length": 8, "lags_sequence": [1, 2], "encoder_layers": 2},
     ),
     ("conditional_detr dab-detr deformable_detr detr omdet-turbo table-transformer", RESNET),
+    ("encoder-decoder speech-encoder-decoder vision-encoder-decoder", {"decoder": DECODER}),
     ("hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text ministral", {"head_dim": HEAD_DIM}),
     ("deepseek_v2 deepseek_ocr2_text", {"num_experts_per_tok": 2}),
     ("depth_anything", DINOV2),

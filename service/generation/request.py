@@ -38,7 +38,7 @@ FIELDS = (
     *TEXTS, "input_ids", DECODER_TEXT, DECODER_IDS, MAX_NEW, *NUMBERS, "stop", *FLAGS, "outputs", "next_tokens",
     *CHANGES, *OPTIONS,
 )  # fmt: skip
-SPEECH = "input_features"
+SOURCES = ("input_features", "input_values", "pixel_values")  # of an encoder that takes no token ids
 IDS = TensorSpec("input_ids", np.dtype(np.int64), ("batch", "n"))
 
 
@@ -84,10 +84,11 @@ def read(
     of_files = [*files.fields_for(model)] if beside else []
     fields = fields_of(json, reader, (*FIELDS, *beside, *of_files))
     given = {name: value for name, value in fields.items() if value is not None}
-    instead = [*beside, *of_files] if SPEECH in model.inputs else []  # of a text
+    takes_ids = "input_ids" in model.inputs
+    instead = [] if takes_ids else [*beside, *of_files]  # of a text
     _exclude(given, ("text", "input_ids", *instead))
-    if "input_ids" not in model.inputs:
-        _require_speech(given, model, instead)
+    if not takes_ids:
+        _require_source(given, model, instead)
     _exclude(given, (DECODER_TEXT, DECODER_IDS))
     two_stacks = decoder.generation.two_stacks
     for name in (DECODER_TEXT, DECODER_IDS):
@@ -130,7 +131,8 @@ def read(
 
 def inputs_beside_ids(model: Model) -> list[str]:
     """The inputs that a prompt may have beside token ids, or in place of them."""
-    return [name for name in model.inputs if name == SPEECH or name in model.signature.placeholders]
+    sources = SOURCES if "input_ids" not in model.inputs else ()
+    return [name for name in model.inputs if name in sources or name in model.signature.placeholders]
 
 
 def check_outputs(names: Sequence[str], decoder: Decoder) -> None:
@@ -160,7 +162,7 @@ def _exclude(fields: Mapping[str, Any], names: Sequence[str]) -> None:
         raise Malformed(f"cannot be given together with {first}", others[0])
 
 
-def _require_speech(fields: Mapping[str, Any], model: Model, instead: Sequence[str]) -> None:
+def _require_source(fields: Mapping[str, Any], model: Model, instead: Sequence[str]) -> None:
     """Check that a model without token ids gets one of the fields ``instead``."""
     for name in ("text", "input_ids"):
         if name in fields:

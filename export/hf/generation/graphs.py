@@ -18,12 +18,12 @@ from export.hf.generation.past import IN_PLACE, tensors_of
 from export.hf.generation.quantized import BITS, BLOCK, quantized
 from export.hf.generation.verification import Steps, failure, largest_errors, pads_left
 from export.hf.packed.tower import packed_tower
-from export.hf.parts import PICTURES_BEFORE, called
+from export.hf.parts import PICTURES_BEFORE, arguments_of, called, has_two_stacks
 from export.hf.pretrained import ModelRefused, reason_of
 from export.hf.verification.examples import draw, with_room
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import Report
-from export.hf.wrapper import arguments_of, has_two_stacks
+from export.hf.wrapper import MAIN
 from export.verification.sessions import session
 from models.block import Block, Dim, Input, Output, Sizes
 
@@ -218,7 +218,7 @@ def _encoder_block(block: Block, cross: Shapes) -> Block:
     inputs = {
         name: spec
         for name, spec in block.inputs.items()
-        if name in ("input_ids", "attention_mask", "input_features", "input_values")
+        if name in (*MAIN, "attention_mask")
     }
     length = block.outputs["encoder_weights"].shape[-1]
     outputs = {

@@ -11,8 +11,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from export.hf.generation.past import PastCache, fixed_cache, tensors_of
-from export.hf.parts import PICTURES_BEFORE, called
-from export.hf.wrapper import arguments_of, has_two_stacks
+from export.hf.parts import PICTURES_BEFORE, arguments_of, called, config_of, has_two_stacks
 
 PAST = ("key", "value")
 RECORDED = {"output_attentions": True, "output_hidden_states": True, "return_dict": True, "use_cache": True}
@@ -70,7 +69,7 @@ class Step(nn.Module):
     def _after_encoder(self, cross: Sequence[Tensor]) -> dict[str, Any]:
         """Arguments in place of the encoder's hidden states, of which only the shape counts: the keys are given."""
         length, batch, *_ = cross[0].shape
-        width = self.model.config.get_text_config().hidden_size
+        width = config_of(self.model, "input_ids").hidden_size
         return {"encoder_outputs": BaseModelOutput(last_hidden_state=cross[0].new_zeros(batch, length, width))}
 
 

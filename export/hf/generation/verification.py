@@ -13,7 +13,7 @@ import numpy as np
 from onnxruntime import InferenceSession
 
 from export.hf.generation.modules import names
-from export.hf.parts import PICTURES_BEFORE
+from export.hf.parts import DECODER_IDS, PICTURES_BEFORE, config_of
 from export.hf.verification.examples import place
 from export.hf.verification.float64 import Original
 from export.verification.budget import budget_of, largest_error
@@ -221,9 +221,9 @@ def placed_pictures(block: Block, prompt: np.ndarray, rng: np.random.Generator) 
 
 def tokens_of(block: Block, original: Original, count: int, rng: np.random.Generator) -> np.ndarray:
     """Random ids but the padding's, which has no position in some models, and those for pictures; [1, count]."""
-    spec = block.inputs["decoder_input_ids" if "decoder_input_ids" in block.inputs else "input_ids"]
-    last = int(spec.maximum or 0)
-    padding = getattr(original.wrapper.model.config.get_text_config(), "pad_token_id", None)
+    name = DECODER_IDS if DECODER_IDS in block.inputs else "input_ids"
+    last = int(block.inputs[name].maximum or 0)
+    padding = getattr(config_of(original.wrapper.model, name).get_text_config(), "pad_token_id", None)
     others = [token for token in (padding, *_placeholders(block)) if token is not None]
     other = next(token for token in range(last, -1, -1) if token not in others)
     ids = rng.integers(0, last, (1, count))
