@@ -19,7 +19,7 @@ def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, 
     """
     AttentionInterface.register(HEADS, attend)
     AttentionMaskInterface.register(HEADS, eager_mask)
-    model, masks = wrapper.model, wrapper.stacks.head_masks
+    model = wrapper.model
     recorded: list[Tensor] = []
 
     def record(outputs: AttentionOutputs, _query: Tensor, _key: Tensor) -> AttentionOutputs:
@@ -28,6 +28,7 @@ def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, 
 
     with torch.inference_mode():
         eager = vars(wrapper(**drawn))
+        masks = {name: of for name, of in wrapper.stacks.head_masks.items() if of in eager}
         layers = {(name, index): layer for name, of in masks.items() for index, layer in enumerate(eager[of])}
         shapes = {name: (len(eager[of]), eager[of].shape[2]) for name, of in masks.items()}
         ones = {name: torch.ones(shape) for name, shape in shapes.items()}

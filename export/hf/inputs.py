@@ -88,9 +88,7 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
         own = [config.vocab_size] if config is not model.config else []
         sizes = (getattr(model.config, name, None) for name in ("decoder_vocab_size", "tgt_vocab_size"))
         vocabulary = next(filter(None, [*own, *sizes]), None) or _vocabulary(model)
-        inputs[DECODER_IDS] = _ids(
-            "m", vocabulary, "Token ids of the decoder, which begin with its start token."
-        )
+        inputs[DECODER_IDS] = _ids("m", vocabulary, "Token ids of the decoder, which begin with its start token.")
         if "decoder_attention_mask" in arguments:
             inputs["decoder_attention_mask"] = _mask("m")
     if takes_both:

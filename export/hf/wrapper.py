@@ -64,6 +64,7 @@ VECTORS = {  # of the weights' heads
 }
 DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}  # DETR's decoder has learned queries
 OF_STAGE = "_stage"  # behind the name of the weights of all stages but the last, and before the number
+OPTIONAL = ("encoder_weights",)  # that a model need not have beside those of its stages
 OF_PICTURES = "vision_"  # begin of the names of outputs with an axis of pictures, the second
 BESIDE = ("pred_boxes",)  # fields of a call's result that are outputs beside logits
 OTHER_ANSWERS = {  # fields of a call's result that are an answer
@@ -126,9 +127,9 @@ class Wrapper(nn.Module):
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:
             for name, theirs in self.stacks.weights.items():
-                outputs |= _by_stage(name, theirs, _at(result, theirs), outputs["output"].shape[0])
+                outputs |= by_stage(name, theirs, _at(result, theirs), outputs["output"].shape[0])
             hidden = {name: _at(result, theirs) or () for name, theirs in self.stacks.hidden_states.items()}
-            outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if _have_one_shape(layers)}
+            outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if have_one_shape(layers)}
             outputs |= self._vectors(recorded)
         if self.stacks == WITH_PICTURES and is_empty(given["pixel_values"]):
             outputs = {name: x[:, :0] if name.startswith(OF_PICTURES) else x for name, x in outputs.items()}
@@ -153,7 +154,7 @@ class Wrapper(nn.Module):
         for mask, of in self.stacks.head_masks.items():
             layers = [recorded[row] for row in sorted(recorded) if row[0] == mask]
             for name, tensors in zip(VECTORS[of], zip(*layers, strict=True), strict=True) if layers else ():
-                if _have_one_shape(tensors):
+                if have_one_shape(tensors):
                     vectors[name] = torch.stack(tensors)
         return vectors
 
@@ -180,14 +181,16 @@ def _answer(result: Mapping[str, Any], model: PreTrainedModel) -> tuple[str, Ten
     )
 
 
-def _have_one_shape(layers: Sequence[Any]) -> bool:
+def have_one_shape(layers: Sequence[Any]) -> bool:
+    """Whether there are layers, and all of them are tensors that can be stacked."""
     return bool(layers) and all(isinstance(layer, Tensor) and layer.shape == layers[0].shape for layer in layers)
 
 
-def _by_stage(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tensor]:
+def by_stage(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tensor]:
     """The weights of all layers as one tensor or, where stages of a model have others, one for each stage.
 
-    ``name`` is that of the last stage. Weights within windows are [layers, batch, windows, heads, queries, keys].
+    ``name`` is that of the last stage, or of none if that of an encoder has windows. Weights within windows are
+    [layers, batch, windows, heads, queries, keys].
     """
     if not layers:
         raise ModelRefused(f"eager attention returns no {theirs}, so there are no weights to serve")
@@ -196,12 +199,13 @@ def _by_stage(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tens
             str(list(layer.shape)) if isinstance(layer, Tensor) else type(layer).__name__ for layer in layers
         )
         raise ModelRefused(f"{theirs} are not [batch, heads, queries, keys] in every layer: {shapes}")
-    *stages, last = [torch.stack([*stage]) for _, stage in groupby(layers, key=lambda layer: layer.shape)]
-    returns = any(one.shape[1:] == other.shape[1:] for one, other in combinations([*stages, last], 2))
-    if stages and (last.shape[1] != batch or returns):
+    stages = [torch.stack([*stage]) for _, stage in groupby(layers, key=lambda layer: layer.shape)]
+    returns = any(one.shape[1:] == other.shape[1:] for one, other in combinations(stages, 2))
+    is_whole = stages[-1].shape[1] == batch
+    if len(stages) > 1 and (returns or not (is_whole or name in OPTIONAL)):
         shapes = listed(str(list(layer.shape)) for layer in layers)
         raise ModelRefused(f"the layers' {theirs} have different shapes, so they are not one tensor: {shapes}")
-    weights = {name: last}
+    weights = {} if name in OPTIONAL and not is_whole else {name: stages.pop()}
     for number, stage in enumerate(stages, 1):
         layer_count, count, *pairs = stage.shape
         is_whole = count == batch

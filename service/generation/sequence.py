@@ -182,7 +182,7 @@ class GrowingSequence:
         """Positions of the encoder: as many as its tokens, or always the same number for a spectrogram."""
         if not self.decoder.generation.two_stacks:
             return 0
-        length = self.model.outputs["encoder_weights"].shape[-1]
+        length = self.model.outputs["cross_weights"].shape[-1]
         return length if isinstance(length, int) else next(iter(self.source.values())).shape[1]
 
     @property

@@ -27,9 +27,8 @@ STACKED = 5  # requests in the joined run
 # Sizes of the dimensions other than batch, taken in turn; odd, so that no vector register is full.
 LENGTHS = ((1, 7, 3), (5, 7, 3), (9, 13, 5))
 LARGE_LENGTH, LARGE_ROWS = 512, 8  # queries and keys, and rows, of a run that keeps a GPU busy
-# Queries and keys of the CPU's further runs, their width, and the times of a run after which none is longer: where it is
-# the second on one graph, and in any case.
-GROWING_LENGTHS, WIDTH, LONG_RUN_NS, LONGEST_RUN_NS = (64, 128, 256, 512, 1024, 2048), 64, 1_000_000, 100_000_000
+GROWING_LENGTHS, WIDTH = (64, 128, 256, 512, 1024, 2048), 64  # queries and keys of the CPU's further runs, their width
+LONG_RUN_NS, LONGEST_RUN_NS = 1_000_000, 100_000_000  # of the second run on one graph, and of any: none is longer
 
 
 def calibrate(model: Model) -> dict[Graph, bool]:

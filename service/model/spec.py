@@ -14,7 +14,8 @@ CANONICAL = "model.onnx"
 WEIGHTS_FILE = "weights.bin"  # the weights that the graphs of a version share, where they share any
 TOKEN_INPUTS = ("input_ids", "decoder_input_ids")
 IMAGE_INPUT = "pixel_values"
-LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "MTModel")  # ends of transformers' classes
+# Ends of transformers' classes.
+LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "MTModel", "EncoderDecoderModel")
 IN_BOTH_DIRECTIONS = ("XLNetLMHeadModel",)  # of these, those whose positions see the token that follows
 
 Scalar = bool | int | float

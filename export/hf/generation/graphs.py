@@ -124,7 +124,7 @@ def _entry(model: PreTrainedModel, past: Shapes, steps: Steps, pads: bool, in_pl
 
 def _names_of_result(model: PreTrainedModel, block: Block) -> set[str]:
     with torch.inference_mode():
-        return {*called(model, _drawn(block), {"return_dict": True})}
+        return {*called(model, _drawn(block), {"return_dict": True, "use_cache": False})}
 
 
 def _drawn(block: Block) -> dict[str, Tensor]:
@@ -215,23 +215,20 @@ def _step_block(block: Block, model: PreTrainedModel, past: Shapes, cross: Shape
 
 
 def _encoder_block(block: Block, cross: Shapes) -> Block:
-    inputs = {
-        name: spec
-        for name, spec in block.inputs.items()
-        if name in (*MAIN, "attention_mask")
-    }
-    length = block.outputs["encoder_weights"].shape[-1]
+    inputs = {name: spec for name, spec in block.inputs.items() if name in (*MAIN, "attention_mask")}
+    length = block.outputs["cross_weights"].shape[-1]
     outputs = {
         name: Output((length, "batch", *shape[1:]), "Of the encoder.")
         for name, shape in zip(names("cross_", len(cross) // 2), cross, strict=True)
     }
-    recorded = {name: block.outputs[name] for name in ("encoder_weights", "encoder_hidden_states")}
+    beginnings = ("encoder_weights", "encoder_hidden_states")
+    recorded = {name: spec for name, spec in block.outputs.items() if name.startswith(beginnings)}
     return replace(block, inputs=inputs, outputs=outputs | recorded)
 
 
 def _source_length(block: Block, cross: Shapes) -> Dim:
     """The symbol of the encoder's positions; their number where it is always the same, as of spectrograms."""
-    length = block.outputs["encoder_weights"].shape[-1] if cross else "s"
+    length = block.outputs["cross_weights"].shape[-1] if cross else "s"
     return length if isinstance(length, int) else "s"
 
 

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from export.hf.generation.past import PastCache, fixed_cache, tensors_of
 from export.hf.parts import PICTURES_BEFORE, arguments_of, called, config_of, has_two_stacks
+from export.hf.wrapper import by_stage, have_one_shape
 
 PAST = ("key", "value")
 RECORDED = {"output_attentions": True, "output_hidden_states": True, "return_dict": True, "use_cache": True}
@@ -91,8 +92,9 @@ class Encoder(nn.Module):
         result = self.model(**given, decoder_input_ids=start, past_key_values=cache, **RECORDED)
         tensors = [tensor.permute(2, 0, 1, 3) for tensor in tensors_of(cross)]
         outputs = dict(zip(names("cross_", self.layers), tensors, strict=True))
-        outputs["encoder_weights"] = torch.stack(result.encoder_attentions)
-        outputs["encoder_hidden_states"] = torch.stack(result.encoder_hidden_states)
+        outputs |= by_stage("encoder_weights", "encoder_attentions", result.encoder_attentions, main.shape[0])
+        if have_one_shape(result.encoder_hidden_states):
+            outputs["encoder_hidden_states"] = torch.stack(result.encoder_hidden_states)
         return SimpleNamespace(**outputs)
 
 
@@ -102,6 +104,6 @@ def _recorded(result: Any, two_stacks: bool) -> dict[str, Tensor]:
     if two_stacks:
         outputs["cross_weights"] = torch.stack(result["cross_attentions"])
     hidden = result[f"{prefix}hidden_states"]
-    if all(layer.shape == hidden[0].shape for layer in hidden):
+    if have_one_shape(hidden):
         outputs["hidden_states"] = torch.stack(hidden)
     return outputs

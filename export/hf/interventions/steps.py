@@ -64,7 +64,10 @@ def step_graphs(
     }
     steps = Steps(runs[DECODE], runs.get(ENCODER), [(heads, width) for heads, width in generation.entry["past"]])
     for index, name in enumerate(places):
-        reason = _failure(of_model[name], index, steps, plain, block, original)
+        try:
+            reason = _failure(of_model[name], index, steps, plain, block, original)
+        except Exception:  # ONNX Runtime's, of many types
+            reason = "its activations have another shape in a step"
         if reason is not None:
             failed[name] = reason
     verified = [site.name for site in sites if site.name not in failed]

@@ -85,4 +85,7 @@ def _source(model: transformers.PreTrainedModel, family: str) -> np.ndarray:
     rng = np.random.default_rng(0)
     if family == "whisper":
         return rng.standard_normal((1, model.config.num_mel_bins, 2 * model.config.max_source_positions), np.float32)
+    if model.main_input_name == "pixel_values":
+        size = model.config.encoder.image_size
+        return rng.standard_normal((1, 3, *(size if isinstance(size, (list, tuple)) else (size, size))), np.float32)
     return rng.integers(5, 60, (1, 9))

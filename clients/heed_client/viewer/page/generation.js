@@ -1,7 +1,15 @@
 // The text that is generated while the view Generate is open: begun anew when its prompt or a parameter changes.
 import { useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { hasKey } from "heed/server/api.js";
-import { bodyOf, chosenTokens, generatedKinds, Generation, labelsOf, startOf } from "heed/server/generation.js";
+import {
+  bodyOf,
+  chosenTokens,
+  generatedKinds,
+  Generation,
+  labelsOf,
+  SOURCES,
+  startOf,
+} from "heed/server/generation.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -132,7 +140,7 @@ export function useGeneration(answer, settings, set) {
   };
   const server = location.origin + location.pathname.replace(/\/$/, "");
   const body = () => bodyOf(answer.model, start, within);
-  const isShort = !("input_features" in start.fields); // else the body is a file of its own
+  const isShort = !SOURCES.some((source) => source in start.fields); // else the body is a file of its own
   const request = {
     server,
     path: "generate",

@@ -29,6 +29,8 @@ import { EXACT, kindsOf, pictureOf, rowOfBatch, unitOf } from "heed/server/run.j
 /** @typedef {"running" | "length" | "eos" | "stop" | "stopped" | "failed"} Status */
 
 const LISTED = 8; // alternatives
+/** Inputs of an encoder in place of token ids. */
+export const SOURCES = ["input_features", "input_values", "pixel_values"];
 /** Fields of a request that are among the options of the page. */
 export const DRAWING = ["top_k", "top_p", "stop"];
 
@@ -58,9 +60,9 @@ export function startOf(model, settings, input) {
   const begins = idsOf("decoder_input_ids");
   const isDefault = model.tokenizer !== null && !target; // the tokens behind the first are those of the other views
   const ids = isDefault ? begins.slice(0, 1) : begins;
-  const [, ...shape] = main ? [1, main.length] : tensors.input_features.shape;
-  const data = main ?? Array.from(/** @type {Float32Array} */ (rowOfBatch(tensors.input_features, batch, 0)));
-  const name = main ? "input_ids" : "input_features";
+  const name = main ? "input_ids" : String(SOURCES.find((one) => one in tensors));
+  const [, ...shape] = main ? [1, main.length] : tensors[name].shape;
+  const data = main ?? Array.from(/** @type {Float32Array} */ (rowOfBatch(tensors[name], batch, 0)));
   return {
     ids,
     words: words(targetWords, ids.length).map((label, i) => (i ? label : { ...label, special: true })),
@@ -200,7 +202,7 @@ export class Generation {
     );
     const [layers, heads] = [Number(output.shape[0]), Number(output.shape[2])];
     const last = output.shape.at(-1); // of a spectrogram, whose positions have no words
-    const n = isCross && keys.length === 0 ? Number(last) || start.source.input_features.shape[1] : keys.length;
+    const n = isCross && keys.length === 0 ? Number(last) || Object.values(start.source)[0].shape[1] : keys.length;
     const columns = keys.length === n ? keys : plain(n);
     /** @type {Map<Float32Array[], Matrix>} */
     const made = new Map();

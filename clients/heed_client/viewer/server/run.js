@@ -175,8 +175,15 @@ export function fromRequest(model, request, words = [], special = []) {
  * What is still needed before the model can be run, as a sentence; "" if nothing is.
  * @param {Model} model @param {Settings} settings @param {Request | null} request
  */
-export function neededFor(model, { text }, request) {
-  if (model.tokenizer) return text.trim() ? "" : "Type a text to see the attention between its tokens.";
+export function neededFor(model, { text, random }, request) {
+  if (model.tokenizer) {
+    const [main] = model.inputs;
+    if (!model.inputs.some(({ name }) => name === "input_ids"))
+      return `This page has no field for ${main.name}: use the API.`;
+    return text.trim() ? "" : "Type a text to see the attention between its tokens.";
+  }
+  if (!request && !random && !preprocessorOf(model) && !Object.keys(model.example).length)
+    return "This model has no example, which would be long: choose random tensors, or a file.";
   // The weights do not need value.
   const missing = model.inputs.filter(
     ({ name, required }) => request && required && name !== "value" && !request.fields[name],

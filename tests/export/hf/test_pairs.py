@@ -1,0 +1,148 @@
+"""Encoders and decoders of two types in one model: TrOCR, Donut, speech translation, BERT beside BERT, T5Gemma."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from export.__main__ import main
+from export.hf.description import block_of
+from export.hf.pretrained import load
+from tests.export.hf.generating import check_generation
+from tests.support.application import running
+from tests.support.families import BOTH, CONVOLUTIONS, GROUPED, IMAGE, LAYERS, TEXT
+from tests.support.media import files, text_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+SLACK = 4  # of two float32 runs of the same numbers, one may be so many times as far from float64 as the other
+SAMPLES = 400
+TOKENS = [2, 7, 40, 23]
+START = {"decoder_start_token_id": 2, "pad_token_id": 1, "eos_token_id": 3}
+DECODER = {**TEXT, "model_type": "bert", "is_decoder": True, "add_cross_attention": True}
+DONUT = {
+    "model_type": "donut-swin", "image_size": [32, 48], "patch_size": 4, "embed_dim": 16, "depths": [2, 2],
+    "num_heads": [2, 4], "window_size": 4,
+}  # fmt: skip
+MBART = {**BOTH, "model_type": "mbart", "add_cross_attention": True, "encoder_layers": 3}  # its caches have so many
+SOUND = {
+    **LAYERS, **CONVOLUTIONS, "model_type": "wav2vec2", "vocab_size": 60, "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+}  # fmt: skip
+GEMMA = {**GROUPED, "head_dim": 8, "sliding_window": 4, "query_pre_attn_scalar": 8}
+PAIRS = {  # a class, and the settings of the encoder and of the decoder
+    "trocr": ("VisionEncoderDecoderModel", {**IMAGE, "model_type": "vit"}, {**BOTH, "model_type": "trocr"}),
+    "donut": ("VisionEncoderDecoderModel", DONUT, MBART),
+    "speech": ("SpeechEncoderDecoderModel", SOUND, DECODER),
+    "bert2bert": ("EncoderDecoderModel", {**TEXT, "model_type": "bert"}, DECODER),
+    "t5gemma": ("T5GemmaForConditionalGeneration", GEMMA, GEMMA),
+}
+OUTPUTS = {"output": "logits", "weights": "decoder_attentions", "cross_weights": "cross_attentions"}
+MARKED = [pytest.param(name, marks=() if name == "trocr" else pytest.mark.family) for name in PAIRS]
+
+
+def save(name, folder):
+    """A small model whose attention is not uniform; its convolutions stay as they are."""
+    kind, encoder, decoder = PAIRS[name]
+    model_class = getattr(transformers, kind)
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class(encoder=encoder, decoder=decoder, **START))
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.generation_config.update(**START)
+    model.save_pretrained(folder)
+
+
+def source_of(model):
+    """An input of the encoder, by the name that it has in a request."""
+    rng, name = np.random.default_rng(0), model.get_encoder().main_input_name
+    if name == "input_ids":
+        return name, rng.integers(5, 60, (1, 9))
+    size = model.config.encoder.image_size if name == "pixel_values" else None
+    sides = size if isinstance(size, (list, tuple)) else (size, size)
+    return name, rng.standard_normal((1, 3, *sides) if size else (1, SAMPLES), np.float32)
+
+
+def test_both_stacks_are_described_by_their_own_configs(once):
+    folder = once("trocr", lambda folder: save("trocr", folder))
+    block, _ = block_of(load(folder), "mine")
+    assert block.inputs["pixel_values"].shape == ("batch", 3, 16, 16)
+    assert block.inputs["decoder_input_ids"].maximum == 59
+    assert {name: block.outputs[name].shape for name in (*OUTPUTS, "encoder_weights")} == {
+        "output": ("batch", "m", 60), "weights": (3, "batch", 2, "m", "m"), "cross_weights": (3, "batch", 2, "m", 17),
+        "encoder_weights": (2, "batch", 4, 17, 17),
+    }  # fmt: skip
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", MARKED)
+def test_answers_and_tokens_are_those_of_transformers(name, tmp_path):
+    save(name, tmp_path / "saved")
+    flags = ["--input", f"input_values={SAMPLES}"] if name == "speech" else []
+    command = ["hf", str(tmp_path / "saved"), "--repository", str(tmp_path / "models"), "--name", "mine", *flags]
+    assert main(command) == 0
+    model = getattr(transformers, PAIRS[name][0]).from_pretrained(tmp_path / "saved", attn_implementation="eager")
+    source, values = source_of(model.eval())
+    with running(tmp_path / "models") as client:
+        check(client, model, {source: values, "decoder_input_ids": np.array([TOKENS])})
+        model.float()
+        if name == "speech":  # generate gives its encoder a mask of another shape
+            first = client.post("/v1/generate/mine", json={source: values[0].tolist(), "max_new_tokens": 1})
+            with torch.no_grad():
+                (logits,) = model(torch.from_numpy(values), decoder_input_ids=torch.tensor([[2]])).logits[0]
+            assert [token["id"] for token in first.json()["generated"]] == [int(logits.argmax())]
+        else:
+            check_generation(client, model, name)
+
+
+def check(client, model, inputs):
+    """Compare the answers to ``inputs`` with those of transformers, of all layers and of each stage of the encoder."""
+    tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    with torch.no_grad():
+        plain, exact = (
+            model.to(dtype)(
+                **{name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()},
+                output_attentions=True,
+            )
+            for dtype in (torch.float32, torch.float64)
+        )
+    stages = [name for name in outputs_of(client) if name.startswith("encoder_weights")]
+    body = {name: array.tolist() for name, array in inputs.items()} | {"outputs": [*OUTPUTS, *stages]}
+    answer = client.post("/v1/attention/mine", json=body)
+    assert answer.status_code == 200, answer.text
+    for ours, theirs in OUTPUTS.items():
+        single, double = (torch.stack([*one[theirs]]) if ours != "output" else one[theirs] for one in (plain, exact))
+        error = SLACK * float((single - double).abs().max())
+        np.testing.assert_allclose(answer.json()[ours], double, rtol=0, atol=error, err_msg=ours)
+    layers = [layer for name in sorted(stages) for layer in answer.json()[name]]
+    for layer, single, double in zip(layers, plain.encoder_attentions, exact.encoder_attentions, strict=True):
+        error = SLACK * float((single - double).abs().max())
+        np.testing.assert_allclose(np.reshape(layer, double.shape), double, rtol=0, atol=error)
+
+
+def outputs_of(client):
+    return [output["name"] for output in client.get("/v1/attention/mine").json()["outputs"]]
+
+
+@pytest.mark.extended
+def test_a_picture_as_a_file_is_written_down(tmp_path):
+    """As TrOCR reads a line: the same tokens as of the numbers that transformers' image processor makes."""
+    save("trocr", tmp_path / "saved")
+    processor = transformers.ViTImageProcessorPil(size={"height": 16, "width": 16})
+    processor.save_pretrained(tmp_path / "saved")
+    assert main(["hf", str(tmp_path / "saved"), "--repository", str(tmp_path / "models"), "--name", "mine"]) == 0
+    content = text_of(files()["JPEG"])
+    options = {"max_new_tokens": 6, "ignore_eos": True, "outputs": ["cross_weights"], "next_tokens": 2}
+    with running(tmp_path / "models") as client:
+        written = client.post("/v1/generate/mine", json={"images": content, **options})
+        whole = client.post(
+            "/v1/attention/mine",
+            json={"images": content, "decoder_input_ids": [2], "outputs": ["cross_weights"]},
+        )
+        refused = client.post("/v1/generate/mine", json={"text": "a line", **options})
+    assert written.status_code == whole.status_code == 200, (written.text, whole.text)
+    assert (refused.status_code, refused.json()["field"]) == (422, "text")
+    tokens = written.json()["generated"]
+    assert [token["next_tokens"][0]["id"] for token in tokens] == [token["id"] for token in tokens]
+    assert len(tokens) == 6
+    np.testing.assert_allclose(tokens[0]["cross_weights"], whole.json()["cross_weights"], rtol=0, atol=1e-6)
