@@ -14,6 +14,7 @@ import numpy as np
 
 from heed_client.answer import Answer
 from heed_client.block import Block
+from heed_client.calls import COMPARED
 from heed_client.client import Client
 from heed_client.command import files, generate, interpret
 from heed_client.command.arguments import FLAGS, GENERATION, NUMBERS, OPTIONS, TENSORS, parser
@@ -21,6 +22,7 @@ from heed_client.command.files import FileError
 from heed_client.command.labels import axes_of, batch_axis, texts_of, tokens_of
 from heed_client.command.matrix import Labels, Matrices, expanded, matrices
 from heed_client.command.summary import summary
+from heed_client.command.usage import UsageError, check_flags
 from heed_client.errors import BadRequest, HeedError, Problem
 from heed_client.page import page
 from heed_options import clean_end
@@ -38,10 +40,6 @@ FLAG_OF_FIELD = {  # those of other names
     "lens_top_k": "lens",
 }
 MEMORY_ID = re.compile(r"[\w-]{24}")  # as the server makes them
-
-
-class UsageError(Exception):
-    """An argument is wrong; the message begins with its name."""
 
 
 @clean_end
@@ -73,7 +71,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
     if formats and (options.weights_top_k or inputs.get("weights_top_k")):
         raise UsageError(f"--{formats[0]}: cannot be combined with --weights-top-k")
     given = Labels(_labels("--labels", options.labels), _labels("--key-labels", options.key_labels))
-    _check_flags(options, formats)
+    check_flags(options, formats)
     if options.sweep is not None or (options.lens and not options.generate):
         _interpret(heed, options, inputs, formats)
         return
@@ -86,6 +84,8 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
     drawn = next((name for name in DRAWN if name in answer), None)
     if formats and drawn is None:
         raise UsageError(f"--{formats[0]}: requires {' or '.join(DRAWN)} among --outputs")
+    if options.baseline and drawn is not None and formats:
+        subtracted = answer.baseline[drawn]
     is_summary = not (formats or options.out or options.json) and sys.stdout.isatty()
     selection = None
     if drawn is not None and (formats or (is_summary and isinstance(answer[drawn], np.ndarray))):
@@ -111,12 +111,18 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         )
     others = {"tokens": tokens[0] if len(tokens) == 1 else tokens, "next_tokens": getattr(answer, "next_tokens", [])}
     others = {name: value for name, value in others.items() if value}
+    baseline = answer.baseline if options.baseline else {}
+    flat = {**answer, **{f"baseline.{name}": array for name, array in baseline.items()}}
+    differences = answer.difference if options.difference else []
     if is_summary:
-        print(summary(answer, selection, others))
+        print(summary(flat, selection, others, differences))
         return
     out = options.out or ("" if formats and not options.json else "-")
-    if out:
-        files.write(out, answer, others)
+    if out.endswith(("-", ".json")):
+        compared = {"baseline": baseline and files.to_lists(baseline), "difference": differences}
+        files.write(out, answer, others | {name: value for name, value in compared.items() if value})
+    elif out:
+        files.write(out, flat, {})
     if "next_tokens" in others and not out.endswith(("-", ".json")):
         print(json.dumps(others["next_tokens"]))
 
@@ -220,24 +226,6 @@ def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[Sequence[st
     }
 
 
-def _check_flags(options: argparse.Namespace, formats: Sequence[str]) -> None:
-    for flag in GENERATION:
-        if getattr(options, flag) is not None and not options.generate:
-            raise UsageError(f"--{flag.replace('_', '-')}: needs --generate")
-    for flag in ("metric", "position"):
-        if getattr(options, flag) is not None and options.sweep is None:
-            raise UsageError(f"--{flag}: needs --sweep")
-    if options.sweep is not None and "html" in formats:
-        raise UsageError("--html: does not draw differences; use --plot or --show with --sweep")
-    for flag in ("title", "cmap", "size"):
-        if getattr(options, flag) and not options.plot:
-            raise UsageError(f"--{flag}: needs --plot")
-    if options.compare and "html" in formats:
-        raise UsageError("--html: does not draw differences; use --plot or --show with --compare")
-    if options.compare and not formats:
-        raise UsageError("--compare: needs --plot or --show")
-
-
 def _counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count} {one if count == 1 else several or one + 's'}"
 
@@ -308,6 +296,7 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             *GENERATION,
             "next_tokens",
             "interventions",
+            *COMPARED,
             *FILES,
             "outputs",
             "binary",

@@ -130,7 +130,9 @@ def _main_name(model: PreTrainedModel, shapes: Mapping[str, Any]) -> str:
     if name not in arguments:
         name = next((known for known in MAIN if known in arguments), next(iter(signature(model.forward).parameters)))
     if name not in MAIN and (others := required_of(model.forward) - {*MASKS, name}):
-        raise ModelRefused(f"{type(model).__name__} requires {listed(sorted({name, *others}))}, of which export can take one")
+        raise ModelRefused(
+            f"{type(model).__name__} requires {listed(sorted({name, *others}))}, of which export can take one"
+        )
     if name not in MAIN and name not in shapes:
         raise ModelRefused(
             f"{type(model).__name__} takes {name}; export knows {', '.join(MAIN)}, and others that have floating-point "

@@ -115,6 +115,10 @@ def parser() -> Parser:
     add("--intervene", action="append", type=_object, metavar="JSON", dest="interventions",
         help='change an activation: \'{"at": "weights", "layers": 3, "heads": 1, "scale": 0}\' removes a head; repeat '
         "it for further changes; --describe lists the sites")  # fmt: skip
+    add("--baseline", action="store_true", default=None, help="answer the run without --intervene, too; --show and "
+        "--plot draw how the weights differ from its own")  # fmt: skip
+    add("--difference", action="append", type=_name_or_object, metavar="METRIC",
+        help="answer a metric of both runs, as of --sweep; may be repeated")  # fmt: skip
     add("--sweep", type=_axes, metavar="AXES", help="make the change of --intervene at each place of a grid, such as "
         'layers,positions or \'{"layers": "2:6", "heads": "all"}\'; --show draws how the metric changes')  # fmt: skip
     add("--metric", type=_name_or_object, metavar="METRIC", help='of --sweep: kl, total_variation, cosine_distance, '

@@ -13,8 +13,16 @@ LARGEST = 8  # weights
 HINT = "All numbers: --json, --out FILE, or a pipe. Heat maps: --show, --plot FILE, --html FILE."
 
 
-def summary(outputs: Mapping[str, Any], selection: Matrices | None, others: Mapping[str, Any]) -> str:
-    """A line for each output, and the largest weights of ``selection``, with the labels of their queries and keys."""
+def summary(
+    outputs: Mapping[str, Any],
+    selection: Matrices | None,
+    others: Mapping[str, Any],
+    differences: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """A line for each output, and the largest weights of ``selection``, with the labels of their queries and keys.
+
+    ``differences`` are metrics of a run with interventions and of the one without.
+    """
     arrays: dict[str, np.ndarray] = {}
     for name, output in outputs.items():
         parts = output._asdict() if isinstance(output, TopK) else {"": output}
@@ -28,9 +36,20 @@ def summary(outputs: Mapping[str, Any], selection: Matrices | None, others: Mapp
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
     lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]
     lines += _next_tokens(next_tokens)
+    lines += ["", *map(_difference, differences)] if differences else []
     if selection is not None and any(matrix.weights.size for matrix in selection.all):
         lines += ["", *_largest(selection)]
     return "\n".join([*lines, "", HINT])
+
+
+def _difference(found: Mapping[str, Any]) -> str:
+    """A metric without the interventions, and with them; lists have a number for each text."""
+    metric = found["metric"] if isinstance(found["metric"], str) else json.dumps(found["metric"], ensure_ascii=False)
+    before, after = (
+        ", ".join(_number(one) for one in (number if isinstance(number, list) else [number]))
+        for number in (found["unchanged"], found["changed"])
+    )
+    return f"{metric}: {before} -> {after}"
 
 
 def _range(array: np.ndarray) -> str:

@@ -9,6 +9,7 @@ from heed_client import BadRequest
 from heed_client.__main__ import main
 
 IDS = [[7, 40, 23, 11, 9]]
+REMOVED = '{"at": "weights", "layers": 1, "heads": 2, "scale": 0}'
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
@@ -75,12 +76,37 @@ def test_the_command_sends_them_in_their_order(url, capsys):
     np.testing.assert_array_equal(hidden, expected)
 
 
+def test_the_command_compares_with_the_run_without_them(url, capsys, tmp_path):
+    flags = ["--text", "the cat sat", "--intervene", REMOVED, "--baseline", "--difference", "kl"]
+    status, printed, wrong = run(url, capsys, *flags, "--json")
+    assert status == 0, wrong
+    answer = json.loads(printed)
+    assert answer["difference"][0]["metric"] == "kl"
+    assert np.abs(answer["baseline"]["weights"][1][2]).max() > np.abs(answer["weights"][1][2]).max() == 0
+    assert run(url, capsys, *flags, "--out", str(tmp_path / "both.npz"))[0] == 0
+    with np.load(tmp_path / "both.npz") as arrays:
+        assert {"weights", "baseline.weights"} <= {*arrays}
+
+
+def test_the_command_draws_how_the_weights_differ(url, capsys):
+    flags = ["--text", "the cat sat", "--intervene", REMOVED, "--baseline", "--layer", "1", "--head", "2", "--show"]
+    status, printed, wrong = run(url, capsys, *flags)
+    assert (status, "difference" in printed) == (0, True), wrong
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--intervene", "[1]"], "--intervene: expected a JSON object, got '[1]'"),
         (["--intervene", '{"at": "mlp"}'], "--intervene[0].at"),
         (["--intervene", "{}", "--generate", "3"], "--intervene[0].at: missing (required)"),
+        (["--baseline"], "--baseline: needs --intervene"),
+        (
+            ["--intervene", REMOVED, "--difference", "kl", "--lens", "2"],
+            "--difference: cannot be combined with --generate",
+        ),
+        (["--intervene", REMOVED, "--difference", "k"], "--difference[0]: expected one of"),
+        (["--intervene", REMOVED, "--baseline", "--html", "x.html"], "--html: does not draw differences"),
     ],
 )
 def test_the_command_says_what_is_wrong(url, capsys, flags, words):
