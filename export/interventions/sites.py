@@ -49,6 +49,8 @@ def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
         weights = [value for value in softmaxes[name] if value is not None]
         if not weights or len(weights) < len(softmaxes[name]):
             continue
+        if any(len(shapes[_name(value)]) != 4 for value in weights):  # batch and heads are one axis
+            continue
         yield _site(f"{prefix}weights", weights, shapes)
         products = [_product(value) for value in weights]
         found = [value for value in products if value is not None and len(shapes[_name(value)]) == 4]

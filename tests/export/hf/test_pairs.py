@@ -140,7 +140,18 @@ def test_a_picture_as_a_file_is_written_down(tmp_path):
             json={"images": content, "decoder_input_ids": [2], "outputs": ["cross_weights"]},
         )
         refused = client.post("/v1/generate/mine", json={"text": "a line", **options})
+        sites = client.get("/v1/attention/mine").json()["interventions"]
+        changed = [
+            client.post(
+                f"/v1/{path}/mine",
+                json={"images": content, **fields, "interventions": [{"at": site, "scale": 0.5}]},
+            )
+            for site in sites
+            for path, fields in (("attention", {"decoder_input_ids": [2]}), ("generate", {"max_new_tokens": 2}))
+        ]
     assert written.status_code == whole.status_code == 200, (written.text, whole.text)
+    assert "weights" not in sites  # whose batch and heads are one axis
+    assert {answer.status_code for answer in changed} == {200}
     assert (refused.status_code, refused.json()["field"]) == (422, "text")
     tokens = written.json()["generated"]
     assert [token["next_tokens"][0]["id"] for token in tokens] == [token["id"] for token in tokens]
