@@ -39,7 +39,9 @@ class Admission:
             self.check_queue(threads)
         limit = self._max_run_seconds
         run_ns = task.forecast_ns if task.has_estimate else task.graph.cost.least(task.size)
+        run_ns /= task.graph.threads
         if limit and task.model.spec and run_ns > limit * 1e9:
+            task.graph.cost.doubt(task.size)
             about = "about" if task.has_estimate else "at least"
             raise TooLong(
                 f"the run would take {about} {run_ns / 1e9:,.0f} s, longer than the "

@@ -31,7 +31,6 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
     graph = estimate.graph.for_size(estimate.size) if has_threads else estimate.graph
-    multi_threaded = estimate.graph.multi_threaded
     groups = length_groups(model.signature, task.inputs, task.outputs) if task.stored is None else None
     # The clock of this thread does not count those of others, and groups are shorter than a run of all rows.
     is_timed = is_timed and graph is estimate.graph and groups is None
@@ -48,13 +47,14 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
             outputs = model.run(graph, task.inputs, task.outputs, task.options)
     except Exception:
         if task.options is not None and task.options.terminate:
-            cost.learn_failure(estimate.size, time.perf_counter_ns() - start)
+            threads = estimate.graph.threads if graph is not estimate.graph else 1
+            cost.learn_end(estimate.size, threads * (time.perf_counter_ns() - start))
         raise
     task.compute_ns = time.perf_counter_ns() - start
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
-    elif multi_threaded is not None and graph is not estimate.graph:
-        cost.learn_bounds(estimate.size, task.compute_ns, task.compute_ns * multi_threaded.threads)
+    elif graph is not estimate.graph:
+        cost.learn_bounds(estimate.size, task.compute_ns, task.compute_ns * estimate.graph.threads)
     task.run_rows, task.counts_run = task.batch, True
     return outputs
 

@@ -34,6 +34,11 @@ class Graph:
     workspace_bytes: int | None = None  # upper limit on the memory of a run beside its query and outputs, if it has one
     shared: "SharedPass | None" = None  # how tasks over the same stored tensors share a run
 
+    @property
+    def threads(self) -> int:
+        """The most threads of a long run."""
+        return self.multi_threaded.threads if self.multi_threaded else 1
+
     def for_size(self, size: int) -> "Graph":
         """This graph, or the one with more threads where a run of ``size`` is long enough to gain by them."""
         if self.multi_threaded is None:

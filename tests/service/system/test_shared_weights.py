@@ -181,7 +181,7 @@ def test_copies_of_weights_take_no_memory_of_runs(tmp_path):
 def test_a_session_that_cannot_be_opened_leaves_no_copy(tmp_path):
     write(tmp_path, "nothing")
     fill(tmp_path / WEIGHTS_FILE, 1)
-    provider = Provider("cpu", "requested", host_memory=1 << 20)
+    provider = Provider("cpu", "requested")
     with pytest.raises(Exception, match="nothing"):
         open_session(tmp_path / "model.onnx", provider, 1)
     assert provider.copies.used == 0
