@@ -28,7 +28,7 @@ from tests.support.walkthrough import NOT_RUN, RESULTS, walk, without_times
 
 RUNNABLE = re.compile(r"(curl|printf|tail|od|python3?|grep|source|heed (run|memory|probe))\b.*")
 # Of the reader; the built-in blocks are others.
-MODEL = re.compile(r"minilm|gpt2|\bmine\b|attention\.pt|\b(vit|wav2vec2|whisper)\b")
+MODEL = re.compile(r"minilm|gpt2|\bmine\b|attention\.pt|\b(vit|wav2vec2|whisper|trocr)\b")
 # What they are given is tested in tests/deploy and tests/generated.
 PROGRAMS = ("docker", "kubectl", "ray", "serve", "npm", "npx", "node")
 JSON = {"Content-Type": "application/json"}

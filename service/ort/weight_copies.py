@@ -38,6 +38,6 @@ def weight_bytes(model: Path | bytes) -> tuple[int, bool]:
     """The bytes of a model's weights at most, and whether they are in files beside it, which can be mapped."""
     if isinstance(model, bytes):
         return len(model), False
-    beside = sum(file.stat().st_size for file in model.parent.iterdir() if file.is_file() and file.suffix != ".onnx")
     own = model.stat().st_size
+    beside = sum(file.stat().st_size for file in model.parent.iterdir() if file.is_file() and file.suffix != ".onnx")
     return own + beside, beside > own

@@ -68,6 +68,8 @@ def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page,
     page.get_by_role("button", name="use the test picture").click()
     page.get_by_role("tab", name="Picture").click()
     page.get_by_role("textbox", name="text", exact=True).fill("who sat <image> on")
+    page.wait_for_url(re.compile("image"))
+    expect(page.locator(".answer")).to_have_attribute("aria-busy", "false")  # else the answer moves the selection
     label = "the picture in 4 × 4 patches"
     chips = page.get_by_role("group", name="tokens other than patches").get_by_role("button")
     expect(chips).to_have_count(5)
