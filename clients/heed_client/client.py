@@ -159,8 +159,8 @@ class Client:
 
         ``interventions`` change activations of the run of a model of transformers, one after the other:
         [{"at": "weights", "layers": 3, "heads": 1, "scale": 0}] removes a head. Their tensors may be arrays.
-        With ``baseline`` the answer without them is ``answer.baseline``, and ``difference`` "kl" or a list of metrics
-        asks for ``answer.difference``: a mapping with "metric", "unchanged" and "changed", or a list of mappings.
+        With ``baseline``, ``answer.baseline`` is the answer without them. ``difference`` is a metric, as "kl", or a
+        list: ``answer.difference`` has its "metric", "unchanged" and "changed", or is a list of such mappings.
 
         A model of pictures takes ``images`` in place of ``pixel_values``: a PNG, JPEG or WebP as a path or bytes, a
         picture of Pillow, or an array [height, width, 3] of uint8; or a list of them. A model of sound takes ``audio``,

@@ -201,11 +201,11 @@ def by_stage(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tenso
         raise ModelRefused(f"{theirs} are not [batch, heads, queries, keys] in every layer: {shapes}")
     stages = [torch.stack([*stage]) for _, stage in groupby(layers, key=lambda layer: layer.shape)]
     returns = any(one.shape[1:] == other.shape[1:] for one, other in combinations(stages, 2))
-    is_whole = stages[-1].shape[1] == batch
-    if len(stages) > 1 and (returns or not (is_whole or name in OPTIONAL)):
+    has_windows = stages[-1].shape[1] != batch
+    if len(stages) > 1 and (returns or (has_windows and name not in OPTIONAL)):
         shapes = listed(str(list(layer.shape)) for layer in layers)
         raise ModelRefused(f"the layers' {theirs} have different shapes, so they are not one tensor: {shapes}")
-    weights = {} if name in OPTIONAL and not is_whole else {name: stages.pop()}
+    weights = {} if has_windows and name in OPTIONAL else {name: stages.pop()}
     for number, stage in enumerate(stages, 1):
         layer_count, count, *pairs = stage.shape
         is_whole = count == batch

@@ -46,10 +46,9 @@ def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
     softmaxes = {name: [_softmax(value) for value in stacked(graph, name)] for name in STACKS}
     places = {value.name: name for name, values in softmaxes.items() for value in values if value is not None}
     for name, prefix in STACKS.items():
-        weights = [value for value in softmaxes[name] if value is not None]
+        # Those of fewer axes have batch and heads in one.
+        weights = [value for value in softmaxes[name] if value is not None and len(shapes[_name(value)]) == 4]
         if not weights or len(weights) < len(softmaxes[name]):
-            continue
-        if any(len(shapes[_name(value)]) != 4 for value in weights):  # batch and heads are one axis
             continue
         yield _site(f"{prefix}weights", weights, shapes)
         products = [_product(value) for value in weights]

@@ -7,7 +7,7 @@ LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 20
 LEARN_FIRST_NS = 100_000_000
 # Weights of a measurement in the moving average: disturbances only slow work down.
 SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
-DOUBT = 1 / 64  # share of what is expected, by which a refusal lowers it
+REFUSAL_SHARE = 1 / 64  # of the expected time, by which a refusal lowers it
 APART_ORDERS = 2  # between the sizes of two measurements from which the growth of the cost is computed
 NEAR_ORDERS = 3  # smaller work, down to an eighth, of which a measurement also says how long work takes
 
@@ -59,14 +59,16 @@ class CostModel:
         if not least <= (expected := self.expected(size)) <= most:
             self.learn(size, most if expected > most else least)
 
-    def doubt(self, size: int) -> None:
-        """Expect a little less of work of ``size``, which was refused for what is expected: a disturbed measurement
-        would otherwise never be corrected."""
+    def learn_refusal(self, size: int) -> None:
+        """Expect a little less time for work of ``size``, which was refused for its forecast.
+
+        Refused work is not measured: a measurement that was disturbed would never be corrected.
+        """
         if (rate := self._rates.get(size.bit_length())) is not None:
-            self._rates[size.bit_length()] = max(self._min_rate, rate * (1 - DOUBT))
+            self._rates[size.bit_length()] = max(self._min_rate, rate * (1 - REFUSAL_SHARE))
 
     def learn_end(self, size: int, nanoseconds: float) -> None:
-        """Record that work of ``size`` was ended after ``nanoseconds``: twice as long, if less was expected."""
+        """Expect at least twice ``nanoseconds`` for work of ``size``, which was ended after that time."""
         if 2 * nanoseconds > self.expected(size):
             self._rates = {**self._rates, size.bit_length(): 2 * nanoseconds / (size or 1)}
 

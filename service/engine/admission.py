@@ -33,7 +33,7 @@ class Admission:
 
         Raises:
             Overloaded: the queue is full, or the task would probably wait too long for its deadline.
-            TooLong: the run, of a block, is forecast to take longer than ``max_run_seconds``.
+            TooLong: the run, of a block, is forecast to take longer than ``max_run_seconds`` with all its threads.
         """
         if not task.is_accepted:
             self.check_queue(threads)
@@ -41,7 +41,7 @@ class Admission:
         run_ns = task.forecast_ns if task.has_estimate else task.graph.cost.least(task.size)
         run_ns /= task.graph.threads
         if limit and task.model.spec and run_ns > limit * 1e9:
-            task.graph.cost.doubt(task.size)
+            task.graph.cost.learn_refusal(task.size)
             about = "about" if task.has_estimate else "at least"
             raise TooLong(
                 f"the run would take {about} {run_ns / 1e9:,.0f} s, longer than the "

@@ -31,9 +31,10 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
     graph = estimate.graph.for_size(estimate.size) if has_threads else estimate.graph
+    threads = 1 if graph is estimate.graph else estimate.graph.threads
     groups = length_groups(model.signature, task.inputs, task.outputs) if task.stored is None else None
     # The clock of this thread does not count those of others, and groups are shorter than a run of all rows.
-    is_timed = is_timed and graph is estimate.graph and groups is None
+    is_timed = is_timed and threads == 1 and groups is None
     if task.forecast_ns > MIN_TERMINABLE_NS:
         task.options = RunOptions()
     start, clock = time.perf_counter_ns(), model.clock() if is_timed else 0
@@ -47,14 +48,13 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
             outputs = model.run(graph, task.inputs, task.outputs, task.options)
     except Exception:
         if task.options is not None and task.options.terminate:
-            threads = estimate.graph.threads if graph is not estimate.graph else 1
             cost.learn_end(estimate.size, threads * (time.perf_counter_ns() - start))
         raise
     task.compute_ns = time.perf_counter_ns() - start
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
-    elif graph is not estimate.graph:
-        cost.learn_bounds(estimate.size, task.compute_ns, task.compute_ns * estimate.graph.threads)
+    elif threads > 1:
+        cost.learn_bounds(estimate.size, task.compute_ns, task.compute_ns * threads)
     task.run_rows, task.counts_run = task.batch, True
     return outputs
 

@@ -90,7 +90,7 @@ def _timed(model: Model, graph: Graph, inputs: Arrays, names: Sequence[str]) -> 
 
 def _time_growing(model: Model, spec: BlockSpec) -> None:
     """Time runs of growing length, until one takes a millisecond and is the second on the graph of all longer ones,
-    or takes 100.
+    or takes 100 milliseconds.
 
     Extrapolated from short runs alone, a long one would seem to take up to 700 times its time. Other graphs are
     expected to take as long as the last two of these.

@@ -4,6 +4,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -146,16 +147,13 @@ def open_session(
         providers = [(CUDA, on_cuda | ({"gpu_mem_limit": str(provider.memory)} if provider.memory else {})), CPU]
         _open_arena("Cuda", provider.memory)
     # With fallback, ONNX Runtime would go on with the CPU when CUDA fails, at the start or while serving.
-    try:
+    with ExitStack() as copy:
+        if has_copy:
+            copy.callback(provider.copies.release, copied)
         session = onnxruntime.InferenceSession(
             model, options, providers=providers, enable_fallback=0, disabled_optimizers=disabled
         )
-    except Exception:
-        if has_copy:
-            provider.copies.release(copied)
-        raise
-    if has_copy:
-        weakref.finalize(session, provider.copies.release, copied)
+        weakref.finalize(session, copy.pop_all().close)
     if provider.name == "cuda" and CUDA not in session.get_providers():
         raise ProviderUnavailable(f"provider cuda: fell back to {session.get_providers()}")
     return session

@@ -22,14 +22,14 @@ class WeightCopies:
         return f"{size_words(self.used)} of {size_words(self.limit)}"
 
     def reserve(self, size: int) -> bool:
-        """Count ``size`` bytes, if there is room for them."""
+        """Add ``size`` bytes if the limit allows it; whether it does."""
         with self._lock:
             has_room = not self.limit or self.used + size <= self.limit
             self.used += size * has_room
             return has_room
 
     def release(self, size: int) -> None:
-        """Count ``size`` bytes no more."""
+        """Subtract ``size`` bytes."""
         with self._lock:
             self.used -= size
 

@@ -23,8 +23,9 @@ def check_flags(options: argparse.Namespace, formats: Sequence[str]) -> None:
     for flag in ("metric", "position"):
         if getattr(options, flag) is not None and options.sweep is None:
             raise UsageError(f"--{flag}: needs --sweep")
-    if options.sweep is not None and "html" in formats:
-        raise UsageError("--html: does not draw differences; use --plot or --show with --sweep")
+    for flag in ("sweep", "baseline", "compare"):
+        if getattr(options, flag) is not None and "html" in formats:
+            raise UsageError(f"--html: does not draw differences; use --plot or --show with --{flag}")
     for flag in ("title", "cmap", "size"):
         if getattr(options, flag) and not options.plot:
             raise UsageError(f"--{flag}: needs --plot")
@@ -35,9 +36,5 @@ def check_flags(options: argparse.Namespace, formats: Sequence[str]) -> None:
             raise UsageError(f"--{flag}: cannot be combined with --generate, --sweep or --lens")
     if options.baseline and options.compare:
         raise UsageError("--compare: cannot be combined with --baseline")
-    if options.baseline and "html" in formats:
-        raise UsageError("--html: does not draw differences; use --plot or --show with --baseline")
-    if options.compare and "html" in formats:
-        raise UsageError("--html: does not draw differences; use --plot or --show with --compare")
     if options.compare and not formats:
         raise UsageError("--compare: needs --plot or --show")

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnxruntime import InferenceSession
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
 
 from export.graphs.graph import part_of
 from export.hf.generation.graphs import DECODE, ENCODER, OUTPUT, Generation
@@ -66,7 +67,7 @@ def step_graphs(
     for index, name in enumerate(places):
         try:
             reason = _failure(of_model[name], index, steps, plain, block, original)
-        except Exception:  # ONNX Runtime's, of many types
+        except (Fail, InvalidArgument):
             reason = "its activations have another shape in a step"
         if reason is not None:
             failed[name] = reason

@@ -35,7 +35,7 @@ def check_generation(client: httpx.Client, model: transformers.PreTrainedModel, 
     two_stacks = model.config.is_encoder_decoder
     start = [model.generation_config.decoder_start_token_id] if two_stacks else []  # generate adds it where it lacks
     prompt = np.array([start + PROMPT])
-    source = {model.main_input_name: _source(model, family)} if two_stacks else {}
+    source = {model.main_input_name: encoder_input(model, family)} if two_stacks else {}
     given = {"decoder_input_ids": prompt, **source} if two_stacks else {"input_ids": prompt}
     plain = _generated(model, given, prompt, two_stacks)
     model.double()
@@ -81,7 +81,8 @@ def _generated(
     return {"ids": generated.sequences[0, prompt.size :].tolist(), **weights}
 
 
-def _source(model: transformers.PreTrainedModel, family: str) -> np.ndarray:
+def encoder_input(model: transformers.PreTrainedModel, family: str) -> np.ndarray:
+    """A random input of the encoder: token ids, a spectrogram or a picture."""
     rng = np.random.default_rng(0)
     if family == "whisper":
         return rng.standard_normal((1, model.config.num_mel_bins, 2 * model.config.max_source_positions), np.float32)

@@ -8,7 +8,7 @@ import transformers
 from export.__main__ import main
 from export.hf.description import block_of
 from export.hf.pretrained import load
-from tests.export.hf.generating import check_generation
+from tests.export.hf.generating import check_generation, encoder_input
 from tests.support.application import running
 from tests.support.families import BOTH, CONVOLUTIONS, GROUPED, IMAGE, LAYERS, TEXT
 from tests.support.media import files, text_of
@@ -54,13 +54,11 @@ def save(name, folder):
 
 
 def source_of(model):
-    """An input of the encoder, by the name that it has in a request."""
-    rng, name = np.random.default_rng(0), model.get_encoder().main_input_name
-    if name == "input_ids":
-        return name, rng.integers(5, 60, (1, 9))
-    size = model.config.encoder.image_size if name == "pixel_values" else None
-    sides = size if isinstance(size, (list, tuple)) else (size, size)
-    return name, rng.standard_normal((1, 3, *sides) if size else (1, SAMPLES), np.float32)
+    """The name of the encoder's input in a request, and random values of it."""
+    name = model.get_encoder().main_input_name
+    if name == "input_values":
+        return name, np.random.default_rng(0).standard_normal((1, SAMPLES), np.float32)
+    return name, encoder_input(model, "")
 
 
 def test_both_stacks_are_described_by_their_own_configs(once):
@@ -82,12 +80,12 @@ def test_answers_and_tokens_are_those_of_transformers(name, tmp_path):
     command = ["hf", str(tmp_path / "saved"), "--repository", str(tmp_path / "models"), "--name", "mine", *flags]
     assert main(command) == 0
     model = getattr(transformers, PAIRS[name][0]).from_pretrained(tmp_path / "saved", attn_implementation="eager")
-    source, values = source_of(model.eval())
+    main_input, values = source_of(model.eval())
     with running(tmp_path / "models") as client:
-        check(client, model, {source: values, "decoder_input_ids": np.array([TOKENS])})
+        check(client, model, {main_input: values, "decoder_input_ids": np.array([TOKENS])})
         model.float()
         if name == "speech":  # generate gives its encoder a mask of another shape
-            first = client.post("/v1/generate/mine", json={source: values[0].tolist(), "max_new_tokens": 1})
+            first = client.post("/v1/generate/mine", json={main_input: values[0].tolist(), "max_new_tokens": 1})
             with torch.no_grad():
                 (logits,) = model(torch.from_numpy(values), decoder_input_ids=torch.tensor([[2]])).logits[0]
             assert [token["id"] for token in first.json()["generated"]] == [int(logits.argmax())]

@@ -116,14 +116,14 @@ def test_bounds_correct_only_what_is_beyond_them():
 
 def test_refusals_lower_what_is_expected_until_work_is_tried_again():
     cost = CostModel(min_rate=1.0)
-    cost.doubt(1000)  # of work that was never measured
+    cost.learn_refusal(1000)  # of work that was never measured
     cost.learn_end(1000, 5000)  # by a client that left, perhaps at once
     assert not cost.knows(1000)
     cost.learn(1000, 4000)
     cost.learn_end(1000, 5000)
     assert cost.expected(1000) == 10_000
     for _ in range(60):
-        cost.doubt(1000)
+        cost.learn_refusal(1000)
     expected = cost.expected(1000)
     assert 2000 < expected < 5000
     cost.learn_end(1000, expected / 4)  # it was ended before it took as long as expected
@@ -131,7 +131,7 @@ def test_refusals_lower_what_is_expected_until_work_is_tried_again():
     cost.learn_end(1000, 5000)
     assert cost.expected(1000) == 10_000
     for _ in range(1000):
-        cost.doubt(1000)
+        cost.learn_refusal(1000)
     assert cost.expected(1000) == 1000
 
 
