@@ -119,8 +119,12 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         return
     out = options.out or ("" if formats and not options.json else "-")
     if out.endswith(("-", ".json")):
-        compared = {"baseline": baseline and files.to_lists(baseline), "difference": differences}
-        files.write(out, answer, others | {name: value for name, value in compared.items() if value})
+        if options.baseline:
+            next_tokens = getattr(baseline, "next_tokens", None)
+            others["baseline"] = files.to_lists(baseline) | ({"next_tokens": next_tokens} if next_tokens else {})
+        if differences:
+            others["difference"] = differences
+        files.write(out, answer, others)
     elif out:
         files.write(out, flat, {})
     if "next_tokens" in others and not out.endswith(("-", ".json")):

@@ -78,10 +78,12 @@ def test_the_command_sends_them_in_their_order(url, capsys):
 
 def test_the_command_compares_with_the_run_without_them(url, capsys, tmp_path):
     flags = ["--text", "the cat sat", "--intervene", REMOVED, "--baseline", "--difference", "kl"]
-    status, printed, wrong = run(url, capsys, *flags, "--json")
+    status, printed, wrong = run(url, capsys, *flags, "--next-tokens", "2", "--json")
     assert status == 0, wrong
     answer = json.loads(printed)
     assert answer["difference"][0]["metric"] == "kl"
+    assert len(answer["baseline"]["next_tokens"]) == 2
+    assert answer["baseline"]["next_tokens"] != answer["next_tokens"]
     assert np.abs(answer["baseline"]["weights"][1][2]).max() > np.abs(answer["weights"][1][2]).max() == 0
     assert run(url, capsys, *flags, "--out", str(tmp_path / "both.npz"))[0] == 0
     with np.load(tmp_path / "both.npz") as arrays:
