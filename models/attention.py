@@ -28,8 +28,9 @@ class AttentionOutputs(NamedTuple):
     present_key: Tensor | None = None  # [B, K, N, D] past and new keys, joined
     present_value: Tensor | None = None  # [B, K, N, E]
     lse: Tensor | None = None  # [B, H, M] log of the sum of exp(scores) over the keys; -inf where there are none
-    query: Tensor | None = None  # [B, H, M, D] after its learned projection
-    key: Tensor | None = None  # [B, K, N, D]
+    query: Tensor | None = None  # [L, B, H, M, D] of a stack, after their learned projections
+    key: Tensor | None = None  # [L, B, K, N, D]
+    head_query: Tensor | None = None  # [B, H, M, D] after its learned projection
     head_output: Tensor | None = None  # [B, H, M, E] before the heads are joined
     head_share: Tensor | None = None  # [B, H, M, C] of the output: their sum over heads, without the bias, is it
     weights_by_norm: Tensor | None = None  # [B, H, M, N]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models import positions, reference
 from models.attention import KERNEL, AttentionOutputs, attention
-from models.block import Block, Input
+from models.block import Block, Input, Output
 from models.heads import masked, shares, weights_by_norm
 from models.learned import State, replaceable, replaced, replacements, weighted
 from models.options import attention_outputs, dot_scores, head_mask, head_outputs, masks, past, present
@@ -108,7 +108,7 @@ class MultiHead(nn.Module):
         v_BKNE = _split(self.v_proj(value), self.config.num_kv_heads)
         heads = masked(attention(q_BHMD, k_BKND, v_BKNE, **options), head_mask)
         joined = heads.output.transpose(1, 2).flatten(2)
-        attended = heads._replace(query=q_BHMD, head_output=heads.output)
+        attended = heads._replace(head_query=q_BHMD, head_output=heads.output)
         if KERNEL.get() is not None or not isinstance(self.out_proj, nn.Linear) or heads.present_value is None:
             return attended._replace(output=self.out_proj(joined))
         matrix = self.out_proj.weight.t()  # once, so that every graph has the same tensor of it
@@ -174,6 +174,7 @@ def block(
     has_heads = heads > 1 or config.out_proj
     rare = {"head_mask": head_mask(("1|batch", f"1|{heads}"))} if has_heads else {}
     rare |= positions.inputs(heads, keys=n) | replacements(lambda: MultiHead(config))
+    of_queries = {"head_query": Output(("batch", heads, "m", d_k), "Each head's queries, projected.")}
     of_heads = head_outputs(heads, d_v, config.d_out, f"past + {n}", config.out_proj) if has_heads else {}
     given = {
         "query, key, value": {
@@ -198,7 +199,7 @@ def block(
         return {name: array for name, array in outputs.items() if name in declared}
 
     outputs = attention_outputs(("batch", "m", config.d_out), heads, keys=f"past + {n}", projected=config.out_proj)
-    declared = outputs | present(kv_heads, d_k, d_v, n, projected=True) | of_heads
+    declared = outputs | present(kv_heads, d_k, d_v, n, projected=True) | of_queries | of_heads
     return Block(
         name=name,
         title=title,
@@ -215,7 +216,7 @@ def block(
             **rare,
         },
         outputs=declared,
-        rare=(*rare, *of_heads),
+        rare=(*rare, *of_queries, *of_heads),
         depth=d_k + d_v,
         config=asdict(config),
     )

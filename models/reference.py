@@ -200,7 +200,7 @@ def multi_head(
         heads["weights"] = heads["weights"] * np.asarray(head_mask, dtype)[..., None, None]
         heads["output"] = product(heads["weights"], value)
     joined = join(heads["output"])
-    outputs = heads | {"query": query, "head_output": heads["output"], "output": joined}
+    outputs = heads | {"head_query": query, "head_output": heads["output"], "output": joined}
     if "out_proj.weight" not in state:
         return outputs
     by_head = np.split(np.asarray(state["out_proj.weight"], dtype).T, num_heads)  # the rows of W^O for each head

@@ -76,8 +76,8 @@ def transformer(
         hidden_states.append(x)
     hidden_states[-1] = norm(x, "final_norm") if config["final_norm"] else x
     stacked = {name: np.stack([layer[name] for layer in layer_outputs]) for name in layer_outputs[0]}
-    chosen = {name: stacked[name] for name in ("weights", "scores", "query", "weights_by_norm")}
-    chosen["key"] = stacked["present_key"]
+    chosen = {name: stacked[name] for name in ("weights", "scores", "weights_by_norm")}
+    chosen |= {"query": stacked["head_query"], "key": stacked["present_key"]}
     return {
         "output": hidden_states[-1],
         "hidden_states": np.stack(hidden_states),

@@ -160,8 +160,8 @@ class Transformer(nn.Module):
             hidden_states.append(x)
         hidden_states[-1] = self.final_norm(x)
         present = {name: stacked(layer_outputs, name) for name in ("present_key", "present_value")}
-        chosen = {name: stacked(layer_outputs, name) for name in ("weights", "scores", "query", "weights_by_norm")}
-        chosen["key"] = present["present_key"]
+        chosen = {name: stacked(layer_outputs, name) for name in ("weights", "scores", "weights_by_norm")}
+        chosen |= {"query": stacked(layer_outputs, "head_query"), "key": present["present_key"]}
         if layers is not None:
             chosen = {name: x.index_select(0, layers) for name, x in chosen.items() if x is not None}
         return AttentionOutputs(hidden_states[-1], hidden_states=torch.stack(hidden_states), **chosen, **present)

@@ -13,13 +13,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive
 
 from service.base.budget import Reservation
-from service.base.errors import Conflict
 from service.codec.long_tensor import read_all
 from service.http.body import Body, CountedReceive, Headers, read_json_length, require_json
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.stages import Stage, Stages, run_stages
-from service.memories.memory import Description
+from service.memories.memory import Description, OtherLength
 from service.memories.openapi import DamagedMemory, MemoryDescription, MemoryList
 from service.memories.source import Memories
 from service.memories.state import State
@@ -65,11 +64,14 @@ class MemoriesEndpoint:
         """Append keys and values, all or none."""
         memory = await self._get(request)
         async with self._received(request, memory) as (upload, tensors):
-            with memory.use():
-                if upload.model is not None and attends_to_itself(upload.model):
-                    await self._run_on(memory, upload, upload.model, tensors)
-                else:
-                    await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
+            try:
+                with memory.use():
+                    if upload.model is not None and attends_to_itself(upload.model):
+                        await self._run_on(memory, upload, upload.model, tensors)
+                    else:
+                        await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
+            except OtherLength as error:
+                raise OtherLength(error.reason, "at") from error
         return _answer(memory, 200)
 
     async def list(self, _: Request) -> ASGIApp:
@@ -119,7 +121,7 @@ class MemoriesEndpoint:
             try:
                 await self._blocks.engine.run(task)
                 return
-            except Conflict:  # another request appended meanwhile
+            except OtherLength:  # another request appended meanwhile
                 if upload.at is not None:
                     raise
 

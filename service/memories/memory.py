@@ -34,6 +34,14 @@ MAX_ROWS = 4096  # of the batch: the length of each is kept, compared and listed
 MAX_TIME = 2e10  # seconds since 1970, in the year 2603; pydantic reads larger numbers as milliseconds
 
 
+class OtherLength(Conflict, listed=False):
+    """A memory has another length than the request expects. ``reason`` is its text without ``field``."""
+
+    def __init__(self, reason: str, field: str) -> None:
+        super().__init__(reason, field)
+        self.reason = reason
+
+
 class Description(BaseModel):
     """The properties of a memory that never change.
 
@@ -169,16 +177,14 @@ class Memory:
         Larger files are made inside of ``grow``, which is called with their bytes.
 
         Raises:
-            Conflict: the rows have not the ``expected`` lengths.
+            OtherLength: the rows have not the ``expected`` lengths.
             NotFound, Gone: it was deleted, or is damaged.
             Exception: any error of ``grow``.
         """
         with self._append_lock():
             before = committed = self.state()
             if expected is not None and before.lengths != tuple(expected):
-                raise Conflict(
-                    f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", "memory"
-                )
+                raise OtherLength(f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", "memory")
             counts = [key.shape[-2]] * self.description.rows if counts is None else counts
             lengths = tuple(length + count for length, count in zip(before.lengths, counts, strict=True))
             if max(lengths) > before.capacity:

@@ -11,7 +11,7 @@ import numpy as np
 
 from service.base.errors import Conflict, Invalid
 from service.codec.json_reader import describe
-from service.memories.memory import Description
+from service.memories.memory import Description, OtherLength
 from service.memories.state import State
 from service.memories.streaming import run_size, streaming_graph
 from service.model.estimate import RunEstimate, score_count
@@ -116,7 +116,7 @@ class StoredInputs:
         if not (self._state.length or self._appends):
             raise Invalid("has no keys yet", FIELD)
         if reference.at is not None and set(self._state.lengths) != {reference.at}:
-            raise Conflict(f"expected a memory of length {reference.at}, got {self._state.lengths[0]}", AT)
+            raise OtherLength(f"expected a memory of length {reference.at}, got {self._state.lengths[0]}", AT)
         self._has_no_keys = self._is_past and not self._appends and not attends_to_itself(model)
         self._new: Arrays = {}
         self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))

@@ -4,6 +4,7 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 from tests.viewer.pages import softmax, take
@@ -28,8 +29,9 @@ def test_the_sums_of_the_products_are_the_scores_of_the_weights(open_page, heed)
     np.testing.assert_allclose(numbers(page, 5), softmax(numbers(page, 4)), atol=ERROR)
 
 
-def test_the_vectors_of_a_block_are_scaled_here(open_page):
-    page = open_page("model=encoder&view=neurons&layer=1&head=2")
+@pytest.mark.parametrize("model", ["encoder", "multi_head", "scaled_dot_product"])
+def test_the_vectors_of_a_block_are_scaled_here(open_page, model):
+    page = open_page(f"model={model}&view=neurons&layer=1&head=1&query=1")
     expect(page.locator(".neurons tbody tr").first).to_be_visible()
     np.testing.assert_allclose(numbers(page, 5), softmax(numbers(page, 4)), atol=ERROR)
 
@@ -55,8 +57,8 @@ def test_pointing_shows_a_number(open_page, heed):
     assert abs(float(shown.replace("\u2212", "-")) - query[0]) < 1e-3
 
 
-def test_blocks_without_these_outputs_have_no_such_view(open_page):
-    page = open_page("model=scaled_dot_product")
+def test_a_block_that_multiplies_no_queries_and_keys_has_no_such_view(open_page):
+    page = open_page("model=additive")
     expect(page.get_by_role("tab", name="Matrix")).to_be_visible()
     expect(page.get_by_role("tab", name="Neurons")).to_have_count(0)
 

@@ -93,7 +93,8 @@ def test_decoding_step_by_step_equals_the_whole(client, name):
     memory = store(client, block=name, **{field: sequence[:, :2]})["id"]
     for place, at in ((2, {"at": 2}), (3, {})):
         assert append(client, memory, **{field: sequence[:, place : place + 1]}, **at).status_code == 200
-    assert append(client, memory, **{field: sequence[:, 4:5]}, at=3).status_code == 409
+    refused = append(client, memory, **{field: sequence[:, 4:5]}, at=3)
+    assert (refused.status_code, refused.json()["field"]) == (409, "at")
     for place in range(4, sequence.shape[1]):
         step = {field: sequence[:, place : place + 1], "memory_append": True, "memory_at": place}
         found = attend(client, name, **step, memory=memory, **causal)
@@ -248,3 +249,9 @@ UPLOADS = {  # changes of a key and a value of one number; status, field
 def test_what_cannot_be_stored_is_refused(client, change, status, field):
     response = send(client, "/v1/memories", **{"key": [[1.0]], "value": [[1.0]]} | change)
     assert (response.status_code, response.json().get("field")) == (status, field), response.text
+
+
+def test_an_append_to_a_memory_of_another_length_names_at(client):
+    memory = store(client, key=ROW, value=ROW)["id"]
+    refused = append(client, memory, key=ROW, value=ROW, at=9)
+    assert (refused.status_code, refused.json()["field"]) == (409, "at")

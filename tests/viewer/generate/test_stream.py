@@ -277,6 +277,17 @@ def test_a_saved_page_has_the_text_its_weights_and_alternatives(open_text, open_
     assert violations(saved) == []
 
 
+def test_a_page_saved_from_a_link_has_the_alternatives_of_its_chosen_tokens(open_text, open_file, generate, tmp_path):
+    answer = generate()["generated"]
+    page = open_text(chosen=json.dumps([[token["id"], token["token"]] for token in answer[:3]]))
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    saved = open_file(tmp_path / "saved.html")
+    for place, token in enumerate(answer[:3]):
+        saved.locator(".word.new").nth(place).click()
+        names = [one["token"] or f"#{one['id']}" for one in token["next_tokens"]]
+        expect(saved.get_by_role("region", name="next tokens").locator(".name")).to_have_text(names)
+
+
 def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, generate):
     answer = generate(outputs=["weights"], layers=0, heads=0)
     page = open_text(token=5)

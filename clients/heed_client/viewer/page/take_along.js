@@ -57,7 +57,7 @@ async function ablated({ model, input, attention, settings: asked }, settings) {
 
 /** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,
  *   picture?: import("heed/views/picture_view.js").Seen | null, second?: import("heed/views/compare_view.js").Side | null,
- *   text?: import("heed/page/generation.js").Text | null, sweep?: import("heed/page/sweep.js").SweepState | null,
+ *   generation?: {text: import("heed/page/generation.js").Text | null, actions: import("heed/page/generation.js").Actions | null} | null, sweep?: import("heed/page/sweep.js").SweepState | null,
  *   lens?: import("heed/page/lens.js").LensState | null, run?: import("heed/views/hooks.js").Run | null}} props  `request` as sent */
 export function TakeAlong({
   attention,
@@ -67,11 +67,12 @@ export function TakeAlong({
   request = null,
   picture = null,
   second = null,
-  text: generated = null,
+  generation = null,
   sweep = null,
   lens: lensState = null,
   run = null,
 }) {
+  const generated = generation?.text ?? null;
   const { shown } = useShown(attention, settings);
   const [message, setMessage] = useState("");
   if (!shown) return null;
@@ -145,10 +146,11 @@ export function TakeAlong({
     [
       "HTML page",
       async () => {
+        const whole = generated && ((await generation?.actions?.whole()) ?? generated);
         text(
           "html",
           "text/html",
-          await toDocument(title, attention, settings, about, picture, ended(generated), {
+          await toDocument(title, attention, settings, about, picture, ended(whole), {
             ...(sweep?.grid && { sweep: { ...sweep, grid: ended(sweep.grid), actions: null } }),
             ...(lens && { lens }),
           }),

@@ -93,7 +93,7 @@ export function Workspace({
         Display${changed > 0 && ` (${changed} changed)`}</button>`
       }
       <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${requestOf && requestOf(within)} picture=${extra.picture}
-        second=${extra.second} run=${extra.run} text=${extra.generation?.text} sweep=${extra.sweep} lens=${extra.lens} />
+        second=${extra.second} run=${extra.run} generation=${extra.generation} sweep=${extra.sweep} lens=${extra.lens} />
     </div>
     <div id="display" hidden=${!isOpen || !hasDisplay}>
       ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>

@@ -287,6 +287,11 @@ export class Generation {
     });
   }
 
+  /** Asks for the tokens that were probable at those of the first places where they are unknown. @param {number} count */
+  async askAll(count) {
+    for (let place = 0; place < count; place++) if (!this.tokens[place].alternatives.length) await this.ask(place);
+  }
+
   /** Asks for the tokens that were probable at a place that a link began with. @param {number} place */
   async ask(place) {
     const { model, start, tokens } = this;

@@ -1,6 +1,6 @@
 // The query of one token and the keys of all, of one head: the numbers whose products are its scores.
 import { infer } from "heed/server/api.js";
-import { headMask } from "heed/server/run.js";
+import { evaluate, headMask, rowOfBatch, sizesOf } from "heed/server/run.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
@@ -22,39 +22,70 @@ const VECTORS = {
   vision_weights: ["vision_query", "vision_key"],
 };
 
-/** Whether a model answers the queries and keys of this output. @param {Model} model @param {string} kind */
-export const hasNeurons = (model, kind) =>
-  VECTORS[kind]?.every((name) => model.outputs.some((output) => output.name === name)) ?? false;
+/**
+ * Where the queries and keys of an output are: outputs, or the block's inputs. null = its scores are no products of them.
+ * @param {Model} model @param {string} kind
+ */
+function vectorsOf(model, kind) {
+  const hasOutput = (/** @type {string} */ name) => model.outputs.some((output) => output.name === name);
+  const [query, key] = VECTORS[kind] ?? [];
+  if (query && hasOutput(query) && hasOutput(key)) return { query, key, hasQuery: true };
+  if (kind !== "weights" || !hasOutput("present_key")) return null;
+  if (hasOutput("head_query")) return { query: "head_query", key: "present_key", hasQuery: true };
+  const isOfHeads = model.inputs.some(({ name, shape }) => name === "query" && shape.length === 4);
+  return isOfHeads ? { query: "query", key: "present_key", hasQuery: false } : null;
+}
+
+/** Whether the page knows the queries and keys of this output. @param {Model} model @param {string} kind */
+export const hasNeurons = (model, kind) => vectorsOf(model, kind) !== null;
 
 /**
  * @param {Model} model @param {Settings} settings @param {import("heed/server/run.js").Input} input @param {number} query
  * @returns {Promise<Neurons>}
  */
 export async function neuronsOf(model, settings, input, query) {
-  const { kind, layer, head, parameters } = settings;
-  const [queries, keys] = VECTORS[kind];
+  const { kind, layer, head, batch, parameters } = settings;
+  const found = vectorsOf(model, kind);
+  if (!found) throw new Error(`the scores of ${model.block} are not products of queries and keys`);
+  if (parameters.rope_theta) throw new Error("Neurons shows vectors before rotary positions: remove rope_theta");
+  const output = model.outputs.find(({ name }) => name === kind);
+  const isStack = output?.shape.length === 5;
   const answer = await infer(
     model.block,
     { ...input.tensors, ...headMask(model, settings, input) },
-    [kind, queries, keys],
-    { ...parameters, layers: String(layer), heads: String(head), queries: String(query) },
+    [kind, found.key, ...(found.hasQuery ? [found.query] : [])],
+    { ...parameters, ...(isStack && { layers: String(layer) }), heads: String(head), queries: String(query) },
   );
-  const scale = model.outputs.some(({ name }) => name === "scores") ? answer[queries].shape[4] ** -0.5 : 1; // in a block's query it is not
-  const q = rowsOf(answer[queries])[0].map((number) => number * scale);
-  const all = rowsOf(answer[keys]);
-  const products = all.map((k) => k.map((number, l) => number * q[l]));
+  const heads = Number(isStack ? 1 : evaluate(output?.shape.at(-3) ?? 1, sizesOf(model, input.tensors)));
+  const [row, axis] = [(/** @type {Tensor} */ tensor) => rowOfBatch(tensor, batch, axis), Number(isStack)];
+  const own = found.hasQuery ? rowsOf(row(answer[found.query]), answer[found.query].shape) : null;
+  const asGiven = input.tensors[found.query];
+  const q = own ? own[0] : rowsOf(row(asGiven), asGiven.shape)[head * asGiven.shape[2] + query];
+  const scaled = q.map((number) => number * scaleOf(model, parameters, q.length));
+  const groups = rowsOf(row(answer[found.key]), answer[found.key].shape);
+  const [keyHeads, n] = answer[found.key].shape.slice(-3, -1);
+  const first = keyHeads > 1 ? Math.floor((head * keyHeads) / heads) * n : 0; // several heads may share one
+  const keys = groups.slice(first, first + n);
+  const products = keys.map((k) => k.map((number, l) => number * scaled[l]));
   return {
-    query: q,
-    keys: all,
+    query: scaled,
+    keys,
     products,
-    scores: products.map((row) => row.reduce((sum, number) => sum + number, 0)),
-    weights: rowsOf(answer[kind])[0],
+    scores: products.map((numbers) => numbers.reduce((sum, number) => sum + number, 0)),
+    weights: rowsOf(row(answer[kind]), answer[kind].shape)[0],
   };
 }
 
-/** The rows of a tensor's last axis. @param {Tensor} tensor @returns {Float32Array[]} */
-function rowsOf({ shape, data }) {
+/** What a query is multiplied with: 1 for models of transformers, whose queries are scaled.
+ *  @param {Model} model @param {Settings["parameters"]} parameters @param {number} width */
+function scaleOf(model, parameters, width) {
+  if (!model.outputs.some(({ name }) => name === "scores")) return 1;
+  const known = parameters.scale ?? model.parameters.find(({ name }) => name === "scale")?.default;
+  return Number(known ?? width ** -0.5);
+}
+
+/** The rows of a tensor's last axis. @param {Float32Array} numbers @param {number[]} shape @returns {Float32Array[]} */
+function rowsOf(numbers, shape) {
   const width = shape[shape.length - 1];
-  const numbers = /** @type {Float32Array} */ (data);
   return Array.from({ length: numbers.length / width }, (_, row) => numbers.subarray(row * width, (row + 1) * width));
 }
