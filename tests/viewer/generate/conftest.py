@@ -29,7 +29,7 @@ def generate(url):
 
         def post(model="gpt", **body):
             body = {"next_tokens": LISTED, **body}
-            body |= {} if body.keys() & {"text", "input_ids"} else {"text": TEXT}
+            body |= {} if body.keys() & {"text", "input_ids", "pixel_values"} else {"text": TEXT}
             response = client.post(f"/v1/generate/{model}", json=body)
             assert response.status_code == 200, response.text
             return response.json()

@@ -24,6 +24,7 @@ import { EXACT, kindsOf, pictureOf, rowOfBatch, unitOf } from "heed/server/run.j
  * @property {number[]} ids  that the decoder begins with @property {Label[]} words  of these
  * @property {Record<string, Tensor>} source  inputs of the encoder; none of a model with one stack
  * @property {Label[] | null} sourceWords  null = one stack
+ * @property {Label[]} patches  of a picture in place of words; empty = it has none, or they are unknown
  * @property {Record<string, unknown>} fields  that say the same to the server
  */
 /** @typedef {"running" | "length" | "eos" | "stop" | "stopped" | "failed"} Status */
@@ -55,7 +56,8 @@ export function startOf(model, settings, input) {
     const hasWords = model.tokenizer !== null || own.length > 0;
     const labels = hasWords ? places : places.map((label, i) => ({ ...label, text: `#${ids[i]}` })); // as those behind them
     const pictures = /** @type {Record<string, Tensor>} */ (pictureOf(model, input)?.fields ?? {});
-    return { ids, words: labels, source: pictures, sourceWords: null, fields: given || { input_ids: ids } };
+    const fields = given || { input_ids: ids };
+    return { ids, words: labels, source: pictures, sourceWords: null, patches: [], fields };
   }
   const begins = idsOf("decoder_input_ids");
   const isDefault = model.tokenizer !== null && !target; // the tokens behind the first are those of the other views
@@ -68,6 +70,7 @@ export function startOf(model, settings, input) {
     words: words(targetWords, ids.length).map((label, i) => (i ? label : { ...label, special: true })),
     source: { [name]: tensor(main ? "int64" : "float32", [1, ...shape], data) },
     sourceWords: main ? words(source.filter(isToken), main.length) : [],
+    patches: main ? [] : source,
     fields: { ...(given || { [name]: main ?? { shape, data } }), ...(!isDefault && { decoder_input_ids: ids }) },
   };
 }
@@ -203,7 +206,7 @@ export class Generation {
     const [layers, heads] = [Number(output.shape[0]), Number(output.shape[2])];
     const last = output.shape.at(-1); // of a spectrogram, whose positions have no words
     const n = isCross && keys.length === 0 ? Number(last) || Object.values(start.source)[0].shape[1] : keys.length;
-    const columns = keys.length === n ? keys : plain(n);
+    const columns = [keys, start.patches].find(({ length }) => length === n) ?? plain(n);
     /** @type {Map<Float32Array[], Matrix>} */
     const made = new Map();
     const peek = (/** @type {Settings} */ settings) => {

@@ -15,17 +15,44 @@ const BACKGROUND = "#fff"; // of transparent pixels
 
 /** The preprocessor of a model that needs nothing but a picture of one or three channels; else null.
  *  @param {Model} model @returns {Preprocessor | null} */
-export function preprocessorOf({ inputs, preprocessor, tokenizer }) {
+export function preprocessorOf(model) {
+  const { inputs, preprocessor, tokenizer } = model;
   if (!preprocessor || tokenizer || ![1, 3].includes(preprocessor.channels)) return null;
-  const names = inputs.filter(({ required }) => required).map(({ name }) => name);
+  const others = decoderStart(model);
+  const names = inputs.filter(({ name, required }) => required && !(name in others)).map(({ name }) => name);
   return names.length === 1 && names[0] === "pixel_values" ? preprocessor : null;
 }
 
-/** Which positions of a model are which patches; null = unknown. @param {Model} model @returns {Patches | null} */
+/** What a decoder begins with, unless a request says so. @param {Model} model @returns {Record<string, number[][]>} */
+export function decoderStart({ inputs, config }) {
+  const id = config.decoder_start_token_id ?? config.decoder?.decoder_start_token_id;
+  const hasDecoder = inputs.some(({ name }) => name === "decoder_input_ids");
+  return hasDecoder && typeof id === "number" ? { decoder_input_ids: [[id]] } : {};
+}
+
+/** Which positions of a model are which patches; null = unknown, or not those of its queries.
+ *  @param {Model} model @returns {Patches | null} */
 export function patchesOf(model) {
+  if (model.inputs.some(({ name }) => name === "decoder_input_ids")) return null;
   const { height, width, patch_size: size, special_tokens: special } = preprocessorOf(model) ?? {};
   if (!height || !width || !size || typeof special !== "number") return null;
   return { special, rows: Math.floor(height / size), columns: Math.floor(width / size), size };
+}
+
+const MOST_SPECIAL = 2; // tokens before the patches of an encoder
+
+/** Which positions of an encoder, that a decoder looks at, are which patches; null = unknown.
+ *  @param {Model} model @returns {Patches | null} */
+export function patchesOfEncoder(model) {
+  const { height, width } = preprocessorOf(model) ?? {};
+  const count = model.outputs.find(({ name }) => name === "cross_weights")?.shape.at(-1);
+  if (!height || !width || typeof count !== "number") return null;
+  for (let size = 1; size <= Math.min(height, width); size++) {
+    const special = count - (height / size) * (width / size);
+    if (height % size || width % size || special < 0) continue;
+    return special > MOST_SPECIAL ? null : { special, rows: height / size, columns: width / size, size };
+  }
+  return null;
 }
 
 /** The patches of a square picture that stands in a text; null if its tokens are no square.
@@ -37,7 +64,7 @@ export function patchesIn(count, special, { shape }) {
 
 /** Labels of the positions: special tokens, then "row,column"; none if they are unknown. @param {Model} model @returns {Label[]} */
 export function patchLabels(model) {
-  const patches = patchesOf(model);
+  const patches = patchesOf(model) ?? patchesOfEncoder(model);
   if (!patches) return [];
   const { special, rows, columns } = patches;
   const registers = Math.min(special, Number(model.config.num_register_tokens) || 0);
@@ -185,7 +212,8 @@ function toPixels(context, { width, height, channels, image_mean, image_std, res
  * @param {Model} model @param {import("heed/server/run.js").Input} input @param {number} batch  which one
  * @returns {import("heed/views/picture_view.js").Seen | null}
  */
-export function seenBy(model, { tensors: { pixel_values: pixels }, patches = patchesOf(model) }, batch) {
+export function seenBy(model, { tensors: { pixel_values: pixels }, patches }, batch) {
+  patches ??= patchesOf(model) ?? patchesOfEncoder(model);
   if (!patches || !pixels || !model.preprocessor) return null;
   const image = fromPixels(pixels, batch, model.preprocessor);
   const canvas = document.createElement("canvas");

@@ -3,7 +3,7 @@ import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Arrival } from "heed/data/arrival.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
-import { patchesIn, patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
+import { decoderStart, patchesIn, patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
 import { randomFields, toInput, toJson } from "heed/server/request.js";
 import { wordsOf } from "heed/data/tokens.js";
 
@@ -62,7 +62,8 @@ export function placed(model, text) {
  *  @param {Model} model */
 export const openingKind = (model) => {
   const kinds = kindsOf(model);
-  return model.tokenizer && kinds.includes("cross_weights") ? "cross_weights" : (kinds[0] ?? "weights");
+  const reads = model.tokenizer || preprocessorOf(model); // a text or a picture, about which a decoder says more
+  return reads && kinds.includes("cross_weights") ? "cross_weights" : (kinds[0] ?? "weights");
 };
 
 /**
@@ -90,12 +91,16 @@ const described = new Map();
 export function modelOf(name) {
   let model = described.get(name);
   if (!model) {
-    model = describe(name);
+    model = describe(name).then(asShown);
     model.catch(() => described.delete(name));
     described.set(name, model);
   }
   return model;
 }
+
+/** A model that reads no text, but writes one, takes tensors. @param {Model} model @returns {Model} */
+const asShown = (model) =>
+  model.tokenizer && !model.inputs.some(({ name }) => name === "input_ids") ? { ...model, tokenizer: null } : model;
 
 const UNKNOWN = /^(\[UNK\]|<unk>)$/i;
 
@@ -176,17 +181,12 @@ export function fromRequest(model, request, words = [], special = []) {
  * @param {Model} model @param {Settings} settings @param {Request | null} request
  */
 export function neededFor(model, { text, random }, request) {
-  if (model.tokenizer) {
-    const [main] = model.inputs;
-    if (!model.inputs.some(({ name }) => name === "input_ids"))
-      return `This page has no field for ${main.name}: use the API.`;
-    return text.trim() ? "" : "Type a text to see the attention between its tokens.";
-  }
+  if (model.tokenizer) return text.trim() ? "" : "Type a text to see the attention between its tokens.";
   if (!request && !random && !preprocessorOf(model) && !Object.keys(model.example).length)
     return "This model has no example, which would be long: choose random tensors, or a file.";
-  // The weights do not need value.
+  const known = ["value", ...Object.keys(decoderStart(model))]; // the weights do not need value
   const missing = model.inputs.filter(
-    ({ name, required }) => request && required && name !== "value" && !request.fields[name],
+    ({ name, required }) => request && required && !known.includes(name) && !request.fields[name],
   );
   return missing.length ? `Missing: ${missing.map(({ name }) => name).join(", ")}.` : "";
 }
@@ -202,7 +202,8 @@ export async function inputOf(model, settings, request) {
   const given = request ?? (settings.sentence && !settings.random ? await builtIn() : null);
   const preprocessor = preprocessorOf(model);
   const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);
-  const fields = given?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
+  const own = given?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
+  const fields = { ...decoderStart(model), ...own };
   return fromRequest(model, fields, settings.words.length ? settings.words : given?.words, given?.special);
 }
 

@@ -7,6 +7,7 @@ import { DRAWING } from "heed/server/generation.js";
 import { arrowKeys, NumberField, neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
+import { SeenBy } from "heed/views/seen_by.js";
 import { EveryHead } from "heed/views/every_head.js";
 import { usePromise, useShown } from "heed/views/hooks.js";
 import { MatrixView } from "heed/views/matrix_view.js";
@@ -20,7 +21,7 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/server/generation.js").NextToken} NextToken */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{row: number | null, column: number | null}} Word  among the generated tokens, and among those that they look at */
-/** @typedef {ViewProps & {generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
+/** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
 
 /** What ended the text. @type {Record<string, string>} */
 const ENDS = {
@@ -40,7 +41,7 @@ const FADED = 0.1; // levels below it fade into the page
 const FIELDS = ["max_new_tokens", "temperature", "seed"];
 
 /** @param {Props} props */
-export function GenerateView({ attention, settings, set, generation: { text, actions } }) {
+export function GenerateView({ attention, settings, set, picture, generation: { text, actions } }) {
   const count = text?.tokens.length ?? 0;
   const isDrawn = text !== null && count > 0 && attention.m === count; // else it is the attention of the prompt
   const [pointed, setPointed] = useState(/** @type {Word | null} */ (null));
@@ -62,6 +63,7 @@ export function GenerateView({ attention, settings, set, generation: { text, act
       text &&
       html`<div class="generation">
       <${Passage} text=${text} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
+      ${isDrawn && settings.kind === "cross_weights" && picture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} />`}
       <${Alternatives} text=${text} place=${place} actions=${actions} isWarm=${settings.temperature > 0} />
       ${
         isDrawn &&

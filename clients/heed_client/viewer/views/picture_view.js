@@ -1,9 +1,10 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format, strength } from "heed/data/display.js";
+import { format } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { prepare, themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
+import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
+import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { Choice } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 
@@ -14,9 +15,6 @@ import { useShown } from "heed/views/hooks.js";
 /** @typedef {{values: Float32Array, levels: Float32Array, hidden: Uint8Array}} Weights  of each position; 1 = it is hidden */
 
 const DIRECTIONS = { from: "looks at", to: "is looked at by" };
-const WIDEST = 640; // px
-const TALLEST = 0.55; // of the window's height
-const COARSE = 8; // px of a pixel that is drawn as a square
 
 /** @param {PictureProps} props */
 export function PictureView(props) {
@@ -47,16 +45,10 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
   const held = direction === "from" ? settings.query : settings.key;
   const place = held ?? 0;
   const weights = useMemo(() => weightsOf(shown, attention.m, direction, place), [shown, direction, place]);
-  const { special, rows, columns } = patches;
-  const scale = Math.min(Math.min(WIDEST, size.width) / image.width, (innerHeight * TALLEST) / image.height);
+  const { rows, columns } = patches;
+  const scale = scaleOf(image, size.width);
   const [width, height] = [image.width * scale, image.height * scale];
-  const side = patches.size * scale;
-  const end = special + rows * columns;
-  const isPatch = (/** @type {number} */ position) => position >= special && position < end;
-  const patch = (/** @type {number} */ position) => ({
-    x: ((position - special) % columns) * side,
-    y: Math.floor((position - special) / columns) * side,
-  });
+  const drawing = new PatchDrawing(patches, scale);
   const select = (/** @type {number} */ position, to = direction) =>
     set(to === "from" ? { query: position, key: null, direction: to } : { query: null, key: position, direction: to });
   useEffect(() => {
@@ -66,35 +58,9 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(width > 0)) return;
-    const context = prepare(element, width, height);
-    context.imageSmoothingEnabled = scale < COARSE;
-    context.imageSmoothingQuality = "high";
-    context.drawImage(image, 0, 0, width, height);
-    const opacity = Math.min(1, Math.max(0, settings.opacity));
-    for (let position = special; position < end; position++) {
-      const level = weights.levels[position];
-      if (weights.hidden[position] || Number.isNaN(level)) continue;
-      const { x, y } = patch(position);
-      const [left, top] = [snap(x), snap(y)]; // no seams between patches
-      context.globalAlpha = opacity * strength(shown, level); // the picture is seen where the weights are low
-      context.fillStyle = css(table, level);
-      context.fillRect(left, top, snap(x + side) - left, snap(y + side) - top);
-    }
-    context.globalAlpha = 1;
-    const colours = themeColours(element);
-    const outline = (/** @type {number} */ position, /** @type {string} */ colour, /** @type {number} */ breadth) => {
-      const { x, y } = patch(position);
-      for (const [style, line] of /** @type {[string, number][]} */ ([
-        [colours.back, breadth + 2],
-        [colour, breadth],
-      ])) {
-        context.strokeStyle = style;
-        context.lineWidth = line;
-        context.strokeRect(x + breadth / 2 + 1, y + breadth / 2 + 1, side - breadth - 2, side - breadth - 2);
-      }
-    };
-    if (isPatch(place)) outline(place, colours.mark, 3);
-    if (hover.current !== null && hover.current !== place) outline(hover.current, colours.text, 1);
+    drawing.paint(element, image, weights, shown, table, settings.opacity);
+    if (drawing.isPatch(place)) drawing.outline(element, place, "mark", 3);
+    if (hover.current !== null && hover.current !== place) drawing.outline(element, hover.current, "text", 1);
     placeTip();
   });
   const weightOf = (/** @type {number} */ position) =>
@@ -104,8 +70,8 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
     element.hidden = hover.current === null;
     if (hover.current === null) return;
     element.textContent = `${attention.columns[hover.current].text}: ${weightOf(hover.current)}`;
-    const { x, y } = patch(hover.current);
-    const [right, below] = [x + side + 6, y + side + 6];
+    const { x, y } = drawing.place(hover.current);
+    const [right, below] = [x + drawing.side + 6, y + drawing.side + 6];
     const left = right + element.offsetWidth > width ? Math.max(0, x - 6 - element.offsetWidth) : right;
     const top = below + element.offsetHeight > height ? Math.max(0, y - 6 - element.offsetHeight) : below;
     element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
@@ -115,12 +81,8 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
   }, [attention]);
   useEffect(paint);
 
-  /** The patch of an event; null beside the patches. @param {PointerEvent | MouseEvent} event */
-  const patchAt = (event) => {
-    const box = /** @type {HTMLElement} */ (canvas.current).getBoundingClientRect();
-    const [column, row] = [Math.floor((event.clientX - box.left) / side), Math.floor((event.clientY - box.top) / side)];
-    return column >= 0 && row >= 0 && column < columns && row < rows ? special + row * columns + column : null;
-  };
+  const patchAt = (/** @type {PointerEvent | MouseEvent} */ event) =>
+    drawing.at(/** @type {HTMLElement} */ (canvas.current), event);
   const point = (/** @type {number | null} */ position) => {
     if (hover.current === position) return;
     hover.current = position;
@@ -143,7 +105,7 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
     </div>
     <div class="token-text" role="group" aria-label="tokens other than patches">
       ${attention.rows.map(({ text, special: isSpecial }, position) => {
-        if (isPatch(position)) return null;
+        if (drawing.isPatch(position)) return null;
         const level = weights.hidden[position] ? NaN : weights.levels[position];
         const colours = level === level && { background: css(table, level), color: textOn(table, level) };
         return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
@@ -163,13 +125,10 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
     </div>`;
 }
 
-/** A length in CSS pixels that ends with a pixel of the device. @param {number} length */
-const snap = (length) => Math.round(length * devicePixelRatio) / devicePixelRatio;
-
 /** The weights from a query to each key, or to a key from each query; of a hidden one all are NaN.
  *  @param {import("heed/data/display.js").Shown} shown @param {number} count  positions @param {"from" | "to"} direction @param {number} place
  *  @returns {Weights} */
-function weightsOf({ n, rows, columns, values, levels }, count, direction, place) {
+export function weightsOf({ n, rows, columns, values, levels }, count, direction, place) {
   const [own, others] = direction === "from" ? [rows, columns] : [columns, rows];
   const index = own.indexOf(place);
   const weights = {

@@ -1,0 +1,92 @@
+// A picture in patches, coloured by their weights.
+import { css } from "heed/data/palettes.js";
+import { strength } from "heed/data/display.js";
+import { prepare, themeColours } from "heed/views/draw/canvas.js";
+
+/** @typedef {import("heed/views/picture_view.js").Patches} Patches */
+/** @typedef {import("heed/views/picture_view.js").Seen} Seen */
+/** @typedef {import("heed/views/picture_view.js").Weights} Weights */
+
+const WIDEST = 640; // px
+const TALLEST = 0.55; // of the window's height
+const COARSE = 8; // px of a pixel that is drawn as a square
+
+/** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame */
+export const scaleOf = (image, width) =>
+  Math.min(Math.min(WIDEST, width) / image.width, (innerHeight * TALLEST) / image.height);
+
+/** A length in CSS pixels that ends with a pixel of the device. @param {number} length */
+const snap = (length) => Math.round(length * devicePixelRatio) / devicePixelRatio;
+
+export class PatchDrawing {
+  /** @param {Patches} patches @param {number} scale  px of a pixel of the picture */
+  constructor({ special, rows, columns, size }, scale) {
+    this.special = special;
+    this.end = special + rows * columns;
+    this._columns = columns;
+    this._rows = rows;
+    this.side = size * scale; // px of a patch
+    this._scale = scale;
+  }
+
+  /** @param {number} position */
+  isPatch(position) {
+    return position >= this.special && position < this.end;
+  }
+
+  /** Where a patch begins, in px. @param {number} position */
+  place(position) {
+    const [row, column] = [
+      Math.floor((position - this.special) / this._columns),
+      (position - this.special) % this._columns,
+    ];
+    return { x: column * this.side, y: row * this.side };
+  }
+
+  /** The patch of an event on a canvas; null beside the patches. @param {HTMLElement} canvas @param {PointerEvent | MouseEvent} event */
+  at(canvas, event) {
+    const box = canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left) / this.side);
+    const row = Math.floor((event.clientY - box.top) / this.side);
+    const isInside = column >= 0 && row >= 0 && column < this._columns && row < this._rows;
+    return isInside ? this.special + row * this._columns + column : null;
+  }
+
+  /**
+   * The picture, seen where the weights are low.
+   * @param {HTMLCanvasElement} canvas @param {Seen["image"]} image @param {Weights} weights
+   * @param {import("heed/data/display.js").Shown} shown @param {Uint32Array} table @param {number} opacity
+   */
+  paint(canvas, image, weights, shown, table, opacity) {
+    const [width, height] = [image.width * this._scale, image.height * this._scale];
+    const context = prepare(canvas, width, height);
+    context.imageSmoothingEnabled = this._scale < COARSE;
+    context.imageSmoothingQuality = "high";
+    context.drawImage(image, 0, 0, width, height);
+    for (let position = this.special; position < this.end; position++) {
+      const level = weights.levels[position];
+      if (weights.hidden[position] || Number.isNaN(level)) continue;
+      const { x, y } = this.place(position);
+      const [left, top] = [snap(x), snap(y)]; // no seams between patches
+      context.globalAlpha = Math.min(1, Math.max(0, opacity)) * strength(shown, level);
+      context.fillStyle = css(table, level);
+      context.fillRect(left, top, snap(x + this.side) - left, snap(y + this.side) - top);
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** @param {HTMLCanvasElement} canvas @param {number} position @param {"mark" | "text"} colour @param {number} breadth */
+  outline(canvas, position, colour, breadth) {
+    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    const colours = themeColours(canvas);
+    const { x, y } = this.place(position);
+    for (const [style, line] of /** @type {[string, number][]} */ ([
+      [colours.back, breadth + 2],
+      [colours[colour], breadth],
+    ])) {
+      context.strokeStyle = style;
+      context.lineWidth = line;
+      context.strokeRect(x + breadth / 2 + 1, y + breadth / 2 + 1, this.side - breadth - 2, this.side - breadth - 2);
+    }
+  }
+}

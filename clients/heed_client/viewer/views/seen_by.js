@@ -1,0 +1,64 @@
+// What a generated word looked at in the picture that the model reads.
+import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
+import { format } from "heed/data/display.js";
+import { palette } from "heed/data/palettes.js";
+import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
+import { Legend } from "heed/views/draw/legend.js";
+import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
+import { useShown } from "heed/views/hooks.js";
+import { weightsOf } from "heed/views/picture_view.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null}} Props  `place` of the word */
+
+/** @param {Props} props */
+export function SeenBy(props) {
+  const { shown } = useShown(props.attention, props.settings);
+  const { special, rows, columns } = props.picture.patches;
+  if (!shown || props.attention.n !== special + rows * columns) return null;
+  return html`<${Picture} ...${props} shown=${shown} />`;
+}
+
+/** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
+function Picture({ attention, settings, set, shown, picture: { image, patches }, place }) {
+  const frame = useRef(/** @type {HTMLElement | null} */ (null));
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const size = useSize(frame);
+  const theme = useTheme();
+  const table = useMemo(
+    () => palette(settings.palette, shown.isDiverging),
+    [settings.palette, shown.isDiverging, theme],
+  );
+  const weights = useMemo(() => weightsOf(shown, attention.n, "from", place ?? -1), [shown, place]);
+  const scale = scaleOf(image, size.width);
+  const drawing = new PatchDrawing(patches, scale);
+  const { key } = settings;
+  const paint = useFrame(() => {
+    const element = canvas.current;
+    if (!element || !(scale > 0)) return;
+    drawing.paint(element, image, weights, shown, table, settings.opacity);
+    if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
+  });
+  useEffect(paint);
+  const patchAt = (/** @type {PointerEvent | MouseEvent} */ event) =>
+    drawing.at(/** @type {HTMLElement} */ (canvas.current), event);
+  const point = (/** @type {PointerEvent} */ event) => {
+    const patch = patchAt(event);
+    const known = patch !== null && !weights.hidden[patch];
+    const weight = known ? `: ${format(weights.values[patch], shown.error)}` : "";
+    /** @type {HTMLElement} */ (event.currentTarget).title =
+      patch === null ? "" : attention.columns[patch].text + weight;
+  };
+  const word = place === null ? "" : attention.rows[place].text;
+  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : `“${word}” looked at`}</h2>
+    <div class="picture" ref=${frame}>
+      <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
+        aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looked at`}`}
+        onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => {
+          const patch = patchAt(event);
+          if (patch !== null) set({ query: null, key: patch === key && settings.query === null ? null : patch });
+        }}></canvas></div>
+    <div class="tools"><${Legend} shown=${shown} table=${table} scale=${settings.scale} /></div>
+    <p class="note">Point at a word to see the patches that it looked at. A click on a patch colours the words that looked at it.</p>
+  </section>`;
+}

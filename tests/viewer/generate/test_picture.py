@@ -1,0 +1,73 @@
+"""A picture that a decoder writes about: its patches have the colours of what each generated word looked at."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from export.__main__ import main
+from tests.support.pairs import save
+from tests.support.texts import save_tokenizer
+from tests.viewer.generate.words import expect_end, expect_words, row, tokens
+from tests.viewer.pages import take
+
+SIDE, COLUMNS = 4, 4  # px of a patch, patches in a row
+PREPROCESSOR = {"image_mean": [0.5], "image_std": [0.5], "size": {"height": 16, "width": 16}}
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+
+
+@pytest.fixture(scope="module")
+def url(once, shared_server):
+    """A server of a ViT beside a decoder of TrOCR, with a tokenizer."""
+
+    def fill(folder):
+        save("trocr", folder / "saved")
+        save_tokenizer(folder / "saved")
+        (folder / "saved" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
+        main(["hf", str(folder / "saved"), "--repository", str(folder / "models"), "--name", "reader"])
+
+    return shared_server(once("reader", fill) / "models").url
+
+
+def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generate, tmp_path):
+    bodies = []
+    page = open_page("model=reader", url=url)
+    page.on(
+        "request", lambda request: request.url.endswith("/generate/reader") and bodies.append(request.post_data_json)
+    )
+    page.get_by_role("tab", name="Generate").click()
+    expect_end(page)
+    body = {name: value for name, value in bodies[-1].items() if name != "stream"}
+    answer = generate("reader", **body)
+    expect_words(page, tokens(answer))
+    last = answer["generated"][-1]
+    page.locator(".word.new").last.click()
+    expect_patches(page, row(last, "cross_weights"))
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    expect_patches(open_file(tmp_path / "saved.html"), row(last, "cross_weights"))
+    point(page, 6, click=True)
+    expect(page).to_have_url(re.compile(f"seen={6 + 1}"))  # behind [CLS]
+
+
+def expect_patches(page, weights):
+    """What the page says of patches that are pointed at."""
+    canvas = page.get_by_role("img", name="the picture in 4 × 4 patches")
+    for patch in (0, 5, 15):
+        point(page, patch)
+        expect(canvas).to_have_attribute("title", re.compile(r"^\d,\d: 0\.\d{4}$"))
+        place, weight = canvas.get_attribute("title").split(": ")
+        assert place == f"{patch // COLUMNS},{patch % COLUMNS}"
+        np.testing.assert_allclose(float(weight), weights[patch + 1], atol=6e-5)
+
+
+def point(page, patch, click=False):
+    canvas = page.get_by_role("img", name="the picture in 4 × 4 patches")
+    box = canvas.bounding_box()
+    size = box["width"] / COLUMNS
+    position = {"x": (patch % COLUMNS + 0.5) * size, "y": (patch // COLUMNS + 0.5) * size}
+    if click:
+        canvas.click(position=position)
+    else:
+        canvas.hover(position=position)
