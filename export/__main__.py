@@ -20,8 +20,9 @@ from export.options import add_target, block_name, positive, seed_value
 from export.scratch import remove_leftovers
 from export.signals import blocked, prepare_worker, stopping
 from export.weights.checkpoint import CheckpointError, listed, load
-from export.weights.demonstration import GIB, with_seed
+from export.weights.demonstration import with_seed
 from export.weights.family import FAMILIES, family_of, from_checkpoint
+from export.weights.memory import GIB, MANY_BYTES
 from export.weights.naming import mapped, own_names
 from heed_options import Parser, clean_end, nearest
 from models.block import Block
@@ -32,7 +33,6 @@ from models.precision import DTYPES, in_precision
 Job = tuple[str, Callable[[], Path]]  # the name of a block, and a function that exports it and returns its folder
 
 REFERENCE = "verified against the float64 reference"
-MANY_BYTES = 4 * GIB  # of memory: an export that needs more says so
 OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not against their original model"
 
 

@@ -16,6 +16,7 @@ from export.options import add_target, block_name, minutes
 from export.scratch import remove_leftovers
 from export.signals import limited, stopping
 from export.weights.checkpoint import listed
+from export.weights.memory import GIB, MANY_BYTES, bytes_for, machine_bytes
 from heed_options import Parser
 
 MISSING = "transformers is not installed; pip install 'heed-attention[hf]'"
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with progress, stopping(describe_stop, progress), limited(60 * options.timeout) as expired:
         try:
+            if said := memory_of(options.directory, is_part=options.part is not None):
+                print(f"heed export hf: {name}: {said}", file=sys.stderr)
             pretrained = load(options.directory, options.head, options.part, dict(options.input))
             if pretrained.ignored:
                 print(
@@ -75,6 +78,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quantize:
         console.print(f"{name}: {_cost(folder)}", soft_wrap=True)
     return 0
+
+
+def memory_of(folder: Path, *, is_part: bool) -> str:
+    """What an export of many gigabytes needs, as a sentence; "" for others.
+
+    Raises:
+        MemoryError: it needs more than the machine has.
+    """
+    needed, available = bytes_for(folder, is_part), machine_bytes()
+    if needed < MANY_BYTES:
+        return ""
+    said = f"about {needed / GIB:,.0f} GiB of {available / GIB:,.0f} GiB that this machine has"
+    if needed > available:
+        raise MemoryError(f"{folder} needs {said}")
+    return f"needs {said}"
 
 
 def _cost(folder: Path) -> str:

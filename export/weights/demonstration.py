@@ -4,7 +4,6 @@ They are drawn as those of the built-in blocks are: the same configuration and s
 """
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, replace
 from dataclasses import fields as fields_of
@@ -13,6 +12,7 @@ from typing import Any, get_type_hints
 import torch
 
 from export.weights.family import FAMILIES, Family, agreed, parsed
+from export.weights.memory import GIB, machine_bytes
 from models.block import Block, size
 from models.catalogue import find
 from models.examples import SIZES, within
@@ -22,7 +22,6 @@ from models.learned import LARGE, demonstration, weighted
 REQUIRED = {"grouped_query": ("num_kv_heads",)}
 BYTES_PER_WEIGHT = 32  # of memory during an export: several float32 copies, and the float64 reference
 BYTES_PER_ELEMENT = 64  # of an example's inputs and outputs
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -115,9 +114,8 @@ def _example_elements(block: Block, large: bool) -> int:
 
 
 def _require_memory(kind: str, config: Any, weights: int, memory_bytes: int) -> None:
-    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if memory_bytes > machine_bytes:
+    if memory_bytes > machine_bytes():
         raise ValueError(
             f"{kind}: the export would need about {memory_bytes / GIB:,.0f} GiB of memory, and this machine has "
-            f"{machine_bytes / GIB:,.0f} GiB: {weights:,} weights, {_sizes(config)}"
+            f"{machine_bytes() / GIB:,.0f} GiB: {weights:,} weights, {_sizes(config)}"
         )

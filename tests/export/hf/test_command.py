@@ -1,6 +1,7 @@
 """``heed export hf``: what it writes, what it says, and what it refuses."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from export.hf import command as hf
 from export.hf.description import block_of
 from export.hf.pretrained import load
 from export.verification.sessions import session
+from export.weights.memory import COPIES, FLOAT32, GIB, MANY_BYTES, machine_bytes
 from tests.support.families import FAMILIES, IMAGE, TEXT, Family, build, save
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -47,6 +49,34 @@ def changed(source, folder, **settings):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | settings))
     return folder
+
+
+def write_empty_weights(file, dtype, item, count):
+    """A sparse file of so many numbers, which are all 0."""
+    header = json.dumps({"weight": {"dtype": dtype, "shape": [count], "data_offsets": [0, item * count]}}).encode()
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(file, file.stat().st_size + item * count)
+
+
+@pytest.mark.parametrize(("dtype", "item"), [("F32", 4), ("BF16", 2)])
+def test_a_model_that_needs_more_memory_than_the_machine_has_is_refused_at_once(tiny, tmp_path, capsys, dtype, item):
+    folder = changed(tiny, tmp_path / "large")
+    (folder / "model.safetensors").unlink()
+    count = machine_bytes() // (2 * FLOAT32 * COPIES) + 1  # in each of two shards
+    for shard in ("00001-of-00002", "00002-of-00002"):
+        write_empty_weights(folder / f"model-{shard}.safetensors", dtype, item, count)
+    assert run(folder, "--repository", tmp_path / "models") == 2
+    available = round(machine_bytes() / GIB)
+    expected = rf"not enough memory: {folder} needs about \d+ GiB of {available} GiB that this machine has\n"
+    assert re.search(expected, capsys.readouterr().err)
+    assert not (tmp_path / "models").exists()
+
+
+def test_what_a_large_model_needs_is_said_before_it_is_read(tiny, tmp_path):
+    folder = changed(tiny, tmp_path / "large")
+    write_empty_weights(folder / "model.safetensors", "F32", 4, MANY_BYTES // (FLOAT32 * COPIES))
+    assert re.fullmatch(r"needs about 4 GiB of \d+ GiB that this machine has", hf.memory_of(folder, is_part=False))
+    assert hf.memory_of(folder, is_part=True) == hf.memory_of(tiny, is_part=False) == ""
 
 
 def test_a_version_has_its_graphs_and_the_files_of_the_tokenizer(texts_repository):
