@@ -71,8 +71,7 @@ def _triton(options: argparse.Namespace, console: Console) -> list[Server]:
         console.print(f"{TRITON} is omitted: no {options.triton_binary}; --triton-binary selects another", markup=False)
         return []
     every = triton_settings(options.triton_binary, options.triton_backends, options.triton_libraries)
-    wanted = options.triton_settings and {f"{TRITON}-{setting}" for setting in options.triton_settings.split(",")}
-    return [server for server in every if not wanted or server.name in wanted]
+    return [server for server in every if server.name.removeprefix(f"{TRITON}-") in options.triton_settings]
 
 
 def _export(folder: Path, models: Sequence[str], console: Console) -> None:

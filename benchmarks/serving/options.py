@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks import CACHE, RESULTS
 from benchmarks.report import hardware
 from benchmarks.serving.cell import Cell
-from benchmarks.serving.servers import FORMATS, NAMES, Server, external, heed
+from benchmarks.serving.servers import FORMATS, NAMES, TRITON_SETTINGS, Server, external, heed
 from benchmarks.serving.workloads import SERIES, SIX, WORKLOADS
 
 TRITON = Path("/opt/tritonserver")
@@ -40,7 +40,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--triton-binary", type=Path, default=TRITON / "bin" / "tritonserver", help="default: that of its container")
     add("--triton-backends", type=Path, default=TRITON / "backends", help="folder that has onnxruntime (%(default)s)")
     add("--triton-libraries", default="", metavar="PATH", help="LD_LIBRARY_PATH of Triton")
-    add("--triton-settings", default="", metavar="2x1,...", help="instances x threads[-batching] (default: six)")
+    settings = "instances x threads of each[-batching] (default: " + ", ".join(TRITON_SETTINGS) + ")"
+    add(
+        "--triton-settings",
+        type=_among(TRITON_SETTINGS),
+        default=list(TRITON_SETTINGS),
+        metavar="2x1,...",
+        help=settings,
+    )
     add("--vary-id", action="store_true", help="repeat V2 cells with the same id, and with a new id in each request")
     add("--repeats", type=_whole, default=5, help="turns of each server in each cell (default 5)")
     add("--seconds", type=_whole, default=4, help="duration of a turn (default 4)")

@@ -115,23 +115,27 @@ SERVERS = {
 IN_PROCESS = "in-process"
 TRITON = "triton"  # with the best of its settings in each cell
 NAMES = (*SERVERS, TRITON, IN_PROCESS)
+TRITON_SETTINGS = {  # instances of a model x threads of each, with and without batching
+    f"{instances}x{threads}" + "-batching" * (batching == "on"): (str(instances), str(threads), batching)
+    for instances, threads in ((1, 1), (2, 1), (1, 2))
+    for batching in ("off", "on")
+}
 
 
 def triton_settings(binary: Path, backends: Path, libraries: str) -> list[Server]:
-    """Triton with its C++ ONNX Runtime backend: instances of a model x threads of each, with and without batching."""
+    """Triton with its C++ ONNX Runtime backend, in each of ``TRITON_SETTINGS``."""
     runtime = next(iter(sorted((backends / "onnxruntime").glob("libonnxruntime.so.*.*"))), None)
     about = {"binary": str(binary), "libonnxruntime": runtime.name if runtime else "unknown"}
     command = ("{python}", "{peers}/triton_server.py", str(binary), str(backends))
     return [
         Server(
-            f"{TRITON}-{instances}x{threads}" + "-batching" * (batching == "on"),
-            (*command, str(instances), str(threads), batching),
+            f"{TRITON}-{name}",
+            (*command, *setting),
             V2_FORMATS,
             {"BENCH_TRITON_LIBRARIES": libraries},
             about=about,
         )
-        for instances, threads in ((1, 1), (2, 1), (1, 2))
-        for batching in ("off", "on")
+        for name, setting in TRITON_SETTINGS.items()
     ]
 
 

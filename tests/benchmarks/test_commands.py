@@ -71,6 +71,7 @@ def test_flags_of_heed_may_be_variables():
         (serving.parse, ["--workloads", "W9"], "unknown W9; there are W1, W2"),
         (serving.parse, ["--servers", "tritium"], "unknown tritium; there are heed, floor"),
         (serving.parse, ["--url", "triton"], "expected NAME=..."),
+        (serving.parse, ["--triton-settings", "2x1,3x3"], "unknown 3x3; there are 1x1"),
         (serving.parse, ["--heed", "floor=--workers 1"], "a name of its own"),
         (serving.parse, ["--profile", "W2"], "expected WORKLOAD/FORMAT/CONNECTIONS"),
         (serving.parse, ["--seconds", "0.5"], "expected a whole number from 1"),
