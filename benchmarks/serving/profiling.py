@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ from benchmarks.serving.cell import Cell, Timing
 from benchmarks.serving.turn import RunningServer
 
 RATE = 200  # samples a second of each process, which py-spy pauses for each
+# What a sample is spent on, by the innermost frame whose function or file is known here; else it is the rest.
+STAGES = {
+    "ONNX Runtime": {"Session.run", "session.py"},
+    "numbers to text": {"json_writer.py", "fixed_point.py"},
+    "text to numbers": {"simdjson.cpp", "json_parser.py", "json_reader.py", "json_slices.py", "long_tensor.py"},
+    "sockets": {"read", "write", "writev", "recv", "send", "epoll_ctl"},
+}
 
 WAITING = {
     "PyThread_acquire_lock_timed",
@@ -40,13 +48,16 @@ def profile(server: RunningServer, cell: Cell, timing: Timing, file: Path) -> No
         output, _ = sampler.communicate()
     if sampler.returncode:
         raise RuntimeError(f"py-spy: {output.strip()}")
-    counts = self_times(json.loads(file.read_text()))
+    document = json.loads(file.read_text())
+    counts = self_times(document)
     waiting = counts.pop(None, 0)
     total = sum(counts.values()) or 1
     print(f"{cell}: {turn['rps']:.0f} requests a second while sampled; {file}")
     print(f"{total} samples of running threads, {waiting} of waiting ones (for work, locks, the GIL); of the former:")
     for name, count in counts.most_common(30):
         print(f"{100 * count / total:6.1f} %  {name}")
+    shares = ", ".join(f"{name} {count / total:.0%}" for name, count in by_stage(document).items())
+    print(f"{cell}: {shares}")
 
 
 def self_times(document: dict[str, Any]) -> Counter[str | None]:
@@ -54,16 +65,31 @@ def self_times(document: dict[str, Any]) -> Counter[str | None]:
 
     The keys are "name (file)"; None counts the samples of waiting threads.
     """
-    frames = document["shared"]["frames"]
     counts: Counter[str | None] = Counter()
+    for names in _stacks(document):
+        if not WAITING.isdisjoint(name for name, _ in names[:3]):
+            counts[None] += 1
+        elif names:
+            counts["{} ({})".format(*names[0])] += 1
+    return counts
+
+
+def by_stage(document: dict[str, Any]) -> dict[str, int]:
+    """The number of samples of running threads in each of ``STAGES``, and in the rest."""
+    counts = dict.fromkeys((*STAGES, "the rest"), 0)
+    for names in _stacks(document):
+        if names and WAITING.isdisjoint(name for name, _ in names[:3]):
+            known = (stage for frame in names for stage, words in STAGES.items() if not words.isdisjoint(frame))
+            counts[next(known, "the rest")] += 1
+    return counts
+
+
+def _stacks(document: dict[str, Any]) -> Iterator[list[tuple[str, str]]]:
+    """Of each sample the names and files of its functions that have a name, innermost first."""
+    frames = [(frame["name"], Path(frame.get("file") or "?").name) for frame in document["shared"]["frames"]]
     for profile in document["profiles"]:
         for stack in profile["samples"]:
-            named = [frames[i] for i in reversed(stack) if not frames[i]["name"].startswith("0x")]
-            if not WAITING.isdisjoint(frame["name"] for frame in named[:3]):
-                counts[None] += 1
-            elif named:
-                counts[f"{named[0]['name']} ({Path(named[0].get('file') or '?').name})"] += 1
-    return counts
+            yield [frames[i] for i in reversed(stack) if not frames[i][0].startswith("0x")]
 
 
 def _py_spy() -> str:

@@ -8,7 +8,7 @@ from benchmarks.serving import plots, report
 from benchmarks.serving.cell import Cell
 from benchmarks.serving.gates import gates
 from benchmarks.serving.load import percentile_ms, without_correction
-from benchmarks.serving.profiling import self_times
+from benchmarks.serving.profiling import by_stage, self_times
 from benchmarks.serving.results import Results
 
 RUN = "2026-01-02T03:04:05+00:00"
@@ -145,3 +145,14 @@ def test_percentiles():
     times = {1000: 98, 2000: 1, 9000: 1}
     assert [percentile_ms(times, share) for share in (0.5, 0.99, 1.0)] == [1.0, 2.0, 9.0]
     assert percentile_ms({}, 0.5) is None
+
+
+def test_a_sample_is_of_the_stage_of_its_innermost_known_frame():
+    names = [("main", "main.py"), ("_exact", "json_writer.py"), ("0x7f", "libm"), ("Session.run", "session.py")]
+    names += [("write", "libc.so.6"), ("epoll_wait", "libc.so.6")]
+    frames = [{"name": name, "file": f"/usr/lib/{file}"} for name, file in names]
+    samples = [[0], [0, 1], [0, 1, 2], [0, 3], [0, 1, 4], [0, 5]]
+    document = {"shared": {"frames": frames}, "profiles": [{"samples": samples}]}
+    assert by_stage(document) == {
+        "ONNX Runtime": 1, "numbers to text": 2, "text to numbers": 0, "sockets": 1, "the rest": 1,
+    }  # fmt: skip
