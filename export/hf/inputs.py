@@ -30,6 +30,8 @@ from models.block import Input, Placeholder
 
 MASK = "1 = a real token, 0 = padding, as transformers' tokenizers return it; all 1 when not given."
 SAMPLES_MASK = "1 = a sample, 0 = padding, as transformers' feature extractor returns it; all 1 when not given."
+NOISE = "noise"
+NOISES = "A random number for each patch: the model reads the patches with the smallest ones."
 PIXELS_MASK = "1 = a pixel, 0 = padding, as transformers' image processor returns it; all 1 when not given."
 RANKS = {  # of an input without the batch
     "pixel_values": (3, 4), "pixel_values_videos": (4,), "input_features": (2, 3), "input_values": (1, 2),
@@ -83,6 +85,10 @@ def inputs_of(pretrained: Pretrained) -> dict[str, Input]:
     elif main == "pixel_values" and PIXEL_MASK in arguments:
         sides = inputs[main].shape[-2:]
         inputs[PIXEL_MASK] = Input(("1|batch", *sides), PIXELS_MASK, dtype="int64", default=1, minimum=0, maximum=1)
+    elif main == "pixel_values" and NOISE in arguments:
+        height, width = (int(side) for side in inputs[main].shape[-2:])
+        side = int(_setting(model, "patch_size", NOISE))
+        inputs[NOISE] = Input(("batch", (height // side) * (width // side)), NOISES)
     if has_two_stacks(model):
         config = config_of(model, DECODER_IDS)
         own = [config.vocab_size] if config is not model.config else []

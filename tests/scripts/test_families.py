@@ -44,11 +44,11 @@ def test_a_part_that_has_no_model_without_a_head_is_found_beside_its_config(tmp_
 
 
 def test_outcomes_are_counted(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["families", "bert", "vit_mae"])
+    monkeypatch.setattr("sys.argv", ["families", "bert", "squeezebert"])
     assert main() == 0
-    bert, vit_mae, counts = capsys.readouterr().out.splitlines()
+    bert, squeezebert, counts = capsys.readouterr().out.splitlines()
     assert bert.startswith("bert | BertModel | described | input_ids; output, weights")
-    assert vit_mae.startswith("vit_mae | ViTMAEModel | refused | ViTMAEModel draws random numbers")
+    assert squeezebert.startswith("squeezebert | SqueezeBertModel | refused | SqueezeBertModel returns scores as")
     assert counts == "1 described, 1 refused"
 
 
@@ -75,17 +75,17 @@ def test_the_page_of_a_sweep_that_was_interrupted(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr("sys.argv", ["sweep", "bert", "--out", str(out), "--page", str(page)])
     assert sweep.main() == 0
     assert not page.exists()
-    status, rows = swept(monkeypatch, tmp_path, ["bert", "efficientnet", "vit_mae", "llava_next"])
+    status, rows = swept(monkeypatch, tmp_path, ["bert", "efficientnet", "squeezebert", "llava_next"])
     outcomes = {name: row["outcome"] for name, row in rows.items() if name != "gone"}
     assert (status, outcomes) == (0, {
-        "bert": sweep.EXPORTED, "efficientnet": NOT_BUILT, "vit_mae": REFUSED, "llava_next": REFUSED,
+        "bert": sweep.EXPORTED, "efficientnet": NOT_BUILT, "squeezebert": REFUSED, "llava_next": REFUSED,
         "llava_next/vision_tower": sweep.EXPORTED, "llava_next/language_model": sweep.EXPORTED,
     })  # fmt: skip
     assert capfd.readouterr().out.count("bert: exported") == 1
     text = page.read_text()
     assert "Of 4 types 1 exported, 2 refused, 1 not built; of 2 parts 2 exported." in text
     assert "| bert | BertModel | exported | input\\_ids, attention\\_mask," in text
-    assert "| vit\\_mae | ViTMAEModel | refused | ViTMAEModel draws random numbers:" in text
+    assert "| squeezebert | SqueezeBertModel | refused | SqueezeBertModel returns scores as" in text
 
 
 def test_an_export_that_takes_too_long_is_ended(monkeypatch, tmp_path):

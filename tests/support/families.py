@@ -180,13 +180,13 @@ FAMILIES = {
             begin_suppress_tokens=None,
         ),
     ),
+    "vit mae": Family("ViTMAEModel", IMAGE),
     "xlm roberta": Family("XLMRobertaForTokenClassification", TEXT),
 }
 MAMBA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
 REFUSED = {  # a family, and a pattern of the reason
     "longformer": (Family("LongformerModel", {**TEXT, "attention_window": 4}), "data-dependent expression"),
     "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
-    "vit mae": (Family("ViTMAEModel", IMAGE), "draws random numbers: output, weights"),
     "wav2vec 2 without --input": (Family("Wav2Vec2Model", LAYERS), "--input input_values=16000 gives the shape"),
 }
 
