@@ -49,7 +49,7 @@ def guesses(page: Page) -> list[list[str]]:
 def test_cells_and_details_are_those_of_the_api(page, lens):
     cells = page.get_by_role("gridcell").all_inner_texts()
     assert cells == [named(lens, layer, position)[0] for layer in range(3) for position in range(7)]
-    expect(page.get_by_role("columnheader")).to_have_text(["behind", *WORDS])
+    expect(page.get_by_role("columnheader")).to_have_text(["after", *WORDS])
     page.get_by_role("gridcell").nth(7 + 2).click()
     shown = guesses(page)
     assert [name for name, _ in shown] == named(lens, 1, 2)

@@ -1,6 +1,8 @@
 """The view Neurons: a query's vector, the keys' vectors, their products, sums and weights, as the server has them."""
 
+import json
 import re
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -76,4 +78,16 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
         name, one, other = texts[6 + 3 * i : 9 + 3 * i]
         assert name == f"{i} {word}"
         np.testing.assert_allclose([float(one), float(other)], [score, weight], atol=6e-5)
-    assert len(svg.findall("{*}rect")) == 1 + answer["query"].shape[-1] * (1 + 2 * len(answer.tokens))
+    bars = len(answer.tokens)
+    assert len(svg.findall("{*}rect")) == 1 + bars + answer["query"].shape[-1] * (1 + 2 * bars)
+
+
+def test_masked_keys_are_marked(open_page):
+    causal = quote(json.dumps({"is_causal": True}))
+    page = open_page(f"model=multi_head&view=neurons&head=1&query=1&parameters={causal}")
+    rows = page.locator(".neurons tbody tr")
+    expect(rows.first).to_be_visible()
+    masked = [text == "masked" for text in page.locator(".neurons tbody td:nth-child(5)").all_inner_texts()]
+    assert masked == [place > 1 for place in range(len(masked))]
+    scores = numbers(page, 4)[:2]
+    np.testing.assert_allclose(numbers(page, 5)[:2], softmax(scores), atol=ERROR)

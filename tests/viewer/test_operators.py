@@ -104,7 +104,7 @@ def test_the_models_are_told_apart_by_their_weights(open_page):
     page = open_page()
     choice = page.get_by_role("combobox", name="model", exact=True)
     groups = {
-        "trained": "bert",
+        "exported models": "bert",
         "random demonstration weights": "multi_head",
         "without learned weights": "scaled_dot_product",
     }

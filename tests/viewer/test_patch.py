@@ -162,7 +162,7 @@ def test_another_position_is_measured(open_patch, ask):
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-6)
     changed = [{**PATCHED, "layers": 1, "positions": 3}]
     lens = ask("lens", lens_top_k=8, layers=-1, positions=3, interventions=changed)["lens"]
-    expect(page.get_by_role("heading", name="Next token behind “did”")).to_be_visible()
+    expect(page.get_by_role("heading", name="Next token after “did”")).to_be_visible()
     probabilities = [float(row[2]) for row in next_tokens(page) if not row[2].startswith("<")]
     np.testing.assert_allclose(sorted(probabilities)[::-1], lens["probabilities"][0][0], atol=5.1e-5)
 

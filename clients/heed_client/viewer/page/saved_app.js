@@ -29,6 +29,7 @@ export function SavedApp({ data }) {
     [data],
   );
   const set = (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes }));
+  const isSquare = value !== null && value.attention.m === value.attention.n; // else its positions are not the patches
   const isText = data.generated && (settings.view === "generate" || settings.view === "");
   const generation = data.generated && { text: data.generated, actions: null };
   const sweep = data.sweep?.grid && { ...data.sweep, grid: pinnedPart(data.sweep.grid, settings.patch) };
@@ -40,7 +41,7 @@ export function SavedApp({ data }) {
       ${
         value &&
         html`<${Workspace} attention=${value.attention} settings=${isText ? inText(settings) : settings} title=${data.title} about=${data.about ?? {}}
-        set=${isText ? setInText(set) : set} views=${{ ...(value.picture && PICTURE), ...(generation && GENERATE), ...VIEWS, ...(sweep && PATCH), ...(lens && LENS) }}
+        set=${isText ? setInText(set) : set} views=${{ ...(isSquare && value.picture && PICTURE), ...(generation && GENERATE), ...VIEWS, ...(sweep && PATCH), ...(lens && LENS) }}
         extra=${{ generation, sweep, lens, second: sameWith(value.attention, settings, set), picture: value.picture }} />`
       }
     </main>`;

@@ -231,7 +231,7 @@ function useCell(answer, settings, sweep, grid) {
       const title =
         position === null
           ? behind
-          : `${behind} ${model.tokenizer?.next_tokens ? "behind" : "at"} “${words[position]?.text}”`;
+          : `${behind} ${model.tokenizer?.next_tokens ? "after" : "at"} “${words[position]?.text}”`;
       return { sweep, run: /** @type {CellRun} */ ({ cell: place, tokens: { title, before, after }, outputs: null }) };
     }
     const before = await outputOf(model, settings, input);

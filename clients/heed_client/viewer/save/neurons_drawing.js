@@ -3,7 +3,7 @@ import { format } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
 import { heading, round, svg, TITLE_CHARACTER } from "heed/save/drawing.js";
-import { largestKeys, topsOf } from "heed/views/neuron_view.js";
+import { largestKeys, numbered, topsOf } from "heed/views/neuron_view.js";
 import { placeOf } from "heed/views/comparison.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -24,8 +24,8 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   const table = palette("auto", true);
   const keys = largestKeys(neurons.weights);
   const [ofQuery, ofKeys, ofProducts] = topsOf(neurons);
-  const word = (/** @type {number} */ place) => `${place} ${attention.columns[place].text}`;
-  const own = `query ${query} ${attention.rows[query].text}`;
+  const word = (/** @type {number} */ place) => numbered(attention.columns[place], place);
+  const own = `query ${numbered(attention.rows[query], query)}`;
   const names = CHARACTER * Math.max(own.length, ...keys.map((place) => word(place).length)) + 8;
   const breadth = neurons.query.length * CELL;
   const [products, sums] = [names + breadth + GAP, names + 2 * (breadth + GAP)];
@@ -42,6 +42,8 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
     ).join("");
   const text = (/** @type {string} */ content, /** @type {number} */ x, /** @type {number} */ y, more = "") =>
     `<text x="${round(x)}" y="${y}"${more}>${escape(content)}</text>`;
+  const bar = (/** @type {number} */ share, /** @type {number} */ x, /** @type {number} */ y) =>
+    `<rect x="${round(x)}" y="${y}" width="${round(share * (NUMBER - GAP))}" height="2" fill="currentColor"/>`;
   const end = ' text-anchor="end"';
   const parts = [
     text("key vector k", names, TOP - 8),
@@ -57,16 +59,17 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
         strip(neurons.keys[place], ofKeys, names, y),
         strip(neurons.products[place], ofProducts, products, y),
         text(format(neurons.scores[place]), sums + NUMBER, y + 12, end),
-        text(format(neurons.weights[place]), sums + 2 * NUMBER, y + 12, end),
+        bar(neurons.weights[place], sums + NUMBER + GAP, y + 15),
+        text(neurons.masked[place] ? "masked" : format(neurons.weights[place]), sums + 2 * NUMBER, y + 12, end),
       ].join("");
     }),
   ];
   const bottom = TOP + (keys.length + 1) * ROW + 24;
   const tops = [`query ${format(ofQuery)}`, `keys ${format(ofKeys)}`, `products ${format(ofProducts)}`].join(", ");
-  parts.push(text(`Orange is positive, violet negative. The strongest colour stands for: ${tops}.`, 8, bottom + 8));
+  const said = ["Orange is positive, violet negative.", `The strongest colour stands for: ${tops}.`];
+  parts.push(...said.map((line, i) => text(line, 8, bottom + 8 + i * ROW)));
+  const breadthOfText = CHARACTER * Math.max(...said.map(({ length }) => length));
   const name = `${title}, ${placeOf(attention, settings)}: why “${attention.rows[query].text}” looks at each key`;
-  return svg(Math.max(sums + 2 * NUMBER + 8, 16 + TITLE_CHARACTER * name.length), bottom + 24, [
-    heading(name),
-    ...parts,
-  ]);
+  const whole = Math.max(sums + 2 * NUMBER, breadthOfText, TITLE_CHARACTER * name.length) + 16;
+  return svg(whole, bottom + 24 + ROW, [heading(name), ...parts]);
 }

@@ -54,7 +54,7 @@ export function startOf(model, settings, input) {
     const ids = main ?? [];
     const places = words(source.filter(isToken), ids.length);
     const hasWords = model.tokenizer !== null || own.length > 0;
-    const labels = hasWords ? places : places.map((label, i) => ({ ...label, text: `#${ids[i]}` })); // as those behind them
+    const labels = hasWords ? places : numbered(ids); // as those behind them
     const pictures = /** @type {Record<string, Tensor>} */ (pictureOf(model, input)?.fields ?? {});
     const fields = given || { input_ids: ids };
     return { ids, words: labels, source: pictures, sourceWords: null, patches: [], fields };
@@ -67,7 +67,9 @@ export function startOf(model, settings, input) {
   const data = main ?? Array.from(/** @type {Float32Array} */ (rowOfBatch(tensors[name], batch, 0)));
   return {
     ids,
-    words: words(targetWords, ids.length).map((label, i) => (i ? label : { ...label, special: true })),
+    words: words(targetWords.length ? targetWords : numbered(ids), ids.length).map((label, i) =>
+      i ? label : { ...label, special: true },
+    ),
     source: { [name]: tensor(main ? "int64" : "float32", [1, ...shape], data) },
     sourceWords: main ? words(source.filter(isToken), main.length) : [],
     patches: main ? [] : source,
@@ -330,6 +332,9 @@ export function labelsOf(tokens) {
     return { text: word, special, padding: false, part: 0, ...((isPiece || !begins) && { joined: true }) };
   });
 }
+
+/** Tokens whose words are unknown. @param {number[]} ids @returns {Label[]} */
+const numbered = (ids) => ids.map((id) => ({ text: `#${id}`, special: false, padding: false, part: 0 }));
 
 /** @param {number} count @returns {Label[]} */
 const plain = (count) =>

@@ -12,6 +12,7 @@ import { evaluate, headMask, rowOfBatch, sizesOf } from "heed/server/run.js";
  * @property {Float32Array[]} products  of the query and each key, number by number
  * @property {number[]} scores  the sums of the products, before biases and masks
  * @property {Float32Array} weights  of the query, by the server
+ * @property {boolean[]} masked  keys that the query may not look at
  */
 
 /** The outputs with the queries and keys, by the output that is their attention. @type {Record<string, [string, string]>} */
@@ -67,13 +68,18 @@ export async function neuronsOf(model, settings, input, query) {
   const first = keyHeads > 1 ? Math.floor((head * keyHeads) / heads) * n : 0; // several heads may share one
   const keys = groups.slice(first, first + n);
   const products = keys.map((k) => k.map((number, l) => number * scaled[l]));
-  return {
-    query: scaled,
-    keys,
-    products,
-    scores: products.map((numbers) => numbers.reduce((sum, number) => sum + number, 0)),
-    weights: rowsOf(row(answer[kind]), answer[kind].shape)[0],
-  };
+  const scores = products.map((numbers) => numbers.reduce((sum, number) => sum + number, 0));
+  const weights = rowsOf(row(answer[kind]), answer[kind].shape)[0];
+  return { query: scaled, keys, products, scores, weights, masked: maskedOf(scores, weights) };
+}
+
+const TINY = 1e-30; // a softmax in float32 is above 0 here
+
+/** Keys without a weight that their scores would have. @param {number[]} scores @param {Float32Array} weights */
+function maskedOf(scores, weights) {
+  const top = Math.max(...scores);
+  const sum = scores.reduce((total, score) => total + Math.exp(score - top), 0);
+  return scores.map((score, place) => weights[place] === 0 && Math.exp(score - top) / sum > TINY);
 }
 
 /** What a query is multiplied with: 1 for models of transformers, whose queries are scaled.

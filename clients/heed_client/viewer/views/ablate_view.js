@@ -173,7 +173,7 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
         ${
           effects &&
-          html`<p class="note">Per cent: how far the output moves if this head alone is off (the length of the change, of that of the output). A click switches a head off.</p>
+          html`<p class="note">Percent: how far the output moves when only this head is off, relative to its length. A click switches a head off.</p>
         <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
         }</div>
     <div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>

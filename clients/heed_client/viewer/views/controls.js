@@ -24,7 +24,7 @@ const optionsOf = (options, value) =>
 /** The models of a server, by where their weights are from. @param {import("heed/server/api.js").Line[]} models @returns {Choices} */
 export function modelChoices(models) {
   /** @type {Record<string, Record<string, string>>} */
-  const groups = { trained: {}, "random demonstration weights": {}, "without learned weights": {} };
+  const groups = { "exported models": {}, "random demonstration weights": {}, "without learned weights": {} };
   const [trained, random, without] = Object.keys(groups);
   for (const model of models) {
     const { block, title, weights } = model;

@@ -51,7 +51,9 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   }, [isRunning]);
   const isHeld = settings.query !== null || settings.key !== null;
   const own = isHeld ? settings.query : pointed ? pointed.row : count - 1; // of no other word it is the last one
-  const place = isDrawn && own !== null && own < count ? own : null;
+  const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
+  const place = inText(own);
+  const looked = place ?? inText(pointed?.row ?? null); // beside a pinned word of the prompt, or a pinned patch
   return html`
     ${
       actions &&
@@ -64,7 +66,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       html`<div class="generation">
       <${Passage} text=${text} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
       ${isDrawn && settings.kind === "cross_weights" && picture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} />`}
-      <${Alternatives} text=${text} place=${place} actions=${actions} isWarm=${settings.temperature > 0} />
+      <${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
       ${
         isDrawn &&
         settings.kind === "cross_weights" &&
@@ -87,9 +89,9 @@ function Heads({ attention, settings, set }) {
     () => shown && { ...shown, columns: shown.columns.filter((place) => place < before) },
     [shown?.columns, before],
   );
-  const to = key === null ? "one word" : `“${columns[key].text}”`;
+  const to = key === null ? "any word" : `“${columns[key].text}”`;
   if (!seen) return null;
-  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${`Heads that looked most at ${to}`} hasSmall=${false} />
+  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${`Heads by how much they looked at ${to}`} hasSmall=${false} />
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
 }
 
@@ -103,7 +105,8 @@ function Parameters({ settings, set, actions, isRunning, children }) {
     stop.length > 0 && `stop ${stop.map((text) => JSON.stringify(text)).join(" ")}`,
   ].filter(Boolean);
   const { field, message } = /** @type {{field?: string, message?: string}} */ (actions.error ?? {});
-  const errors = field && FIELDS.includes(field) ? { [field]: message ?? "" } : {};
+  const errors =
+    field && FIELDS.includes(field) ? { [field]: (message ?? "").replace(/^max_new_tokens/, "length") } : {};
   const isCount = (/** @type {number} */ number) => Number.isSafeInteger(number) && number >= 0;
   /** @param {"length" | "temperature" | "seed"} name @param {string} sent  its name in a request @param {Record<string, unknown>} more */
   const input = (name, sent, more) =>
@@ -377,7 +380,7 @@ function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
           : html`<span class="row" aria-current=${isOwn}>${name}</span>`
       }</li>`;
     })}</ol>
-    <p class="note">${choose && "In place of this word. A click on another one continues from there."}${isWarm && " Probabilities before temperature."}</p></section>`;
+    <p class="note">${choose && "Tokens that could stand here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
 }
 
 /** A token without the mark of a tokenizer. @param {string} token */

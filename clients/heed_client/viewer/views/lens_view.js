@@ -30,7 +30,7 @@ export function levelOf({ guesses, ranks, vocabulary }, isByRank, { row, column 
 /** What a cell says. @param {Lens} lens @param {Cell} cell */
 const sentence = (lens, { row, column }) => {
   const [{ word, probability }] = lens.guesses[row][column];
-  return `${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "behind"} “${lens.words[column]}”: “${word}” ${percent(probability)}`;
+  return `${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "after"} “${lens.words[column]}”: “${word}” ${percent(probability)}`;
 };
 
 /** @param {number} share */
@@ -127,9 +127,9 @@ function Table({ lens, settings, set, pinned }) {
     <div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the likeliest next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
-      <thead><tr><th scope="col">${lens.isMasked ? "at" : "behind"}</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
+      <thead><tr><th scope="col">${lens.isMasked ? "at" : "after"}</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
-    <p class="note"><b>Bold</b>: the likeliest token of the output already. <u>Underlined</u>: the ${target(lens)}.${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p>
+    <p class="note"><b>Bold</b>: already the most likely token of the output. <u>Underlined</u>: the ${target(lens)}.${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p>
     <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} />`;
 }
 
@@ -164,7 +164,7 @@ function Pages({ lens, settings, change }) {
 /** The likeliest tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
 function Guesses({ lens, cell: { row, column }, isHeld }) {
   const [rank, next] = [lens.ranks[row][column], lens.next[column]];
-  return html`<section class="guesses" aria-label="likeliest tokens"><h2 role=${isHeld ? "status" : undefined}>${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "behind"} “${lens.words[column]}”</h2>
+  return html`<section class="guesses" aria-label="likeliest tokens"><h2 role=${isHeld ? "status" : undefined}>${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "after"} “${lens.words[column]}”</h2>
     <table class="chances"><tbody>${lens.guesses[row][column].map(
       ({ word, probability }) =>
         html`<tr><th scope="row">${word}</th><td><span class="chance" style=${{ width: `${100 * probability}%` }}></span>${percent(probability)}</td></tr>`,

@@ -23,7 +23,7 @@ export function NeuronView({ attention, settings, set, run }) {
   );
   const theme = useTheme();
   const table = useMemo(() => palette("auto", true), [theme]);
-  const options = Object.fromEntries(attention.rows.map(({ text }, place) => [place, `${place} ${text}`]));
+  const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   const shown = value ? largestKeys(value.weights) : [];
   const tops = useMemo(() => value && topsOf(value), [value]);
   return html`<div class="tools">
@@ -36,24 +36,27 @@ export function NeuronView({ attention, settings, set, run }) {
       tops &&
       html`<table class="neurons">
       <thead>
+        <tr><th scope="row">query ${numbered(attention.rows[query], query)}</th>
+          <td><${Strip} label="query vector q" numbers=${value.query} top=${tops[0]} table=${table} /></td><td class="note">query vector q, times the scale</td><td></td><td></td></tr>
         <tr><th scope="col">key</th><th scope="col">key vector k</th><th scope="col">q × k</th><th scope="col">sum</th><th scope="col">weight</th></tr>
-        <tr><th scope="row">query ${query} ${attention.rows[query].text}</th>
-          <td><${Strip} label="query vector q" numbers=${value.query} top=${tops[0]} table=${table} /></td><td></td><td></td><td></td></tr>
       </thead>
       <tbody>${shown.map(
-        (place) => html`<tr class=${place === settings.key ? "held" : ""}>
+        (place) => html`<tr class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
           <th scope="row"><button aria-pressed=${place === settings.key} onClick=${() => set({ query, key: place === settings.key ? null : place })}>
-            ${place} ${attention.columns[place].text}</button></th>
+            ${numbered(attention.columns[place], place)}</button></th>
           <td><${Strip} label=${`key ${place}`} numbers=${value.keys[place]} top=${tops[1]} table=${table} /></td>
           <td><${Strip} label=${`products with key ${place}`} numbers=${value.products[place]} top=${tops[2]} table=${table} /></td>
           <td><data value=${value.scores[place]}>${format(value.scores[place])}</data></td>
-          <td class="share" style=${{ "--share": `${100 * value.weights[place]}%` }}><data value=${value.weights[place]}>${format(value.weights[place])}</data></td>
+          <td class="share" style=${{ "--share": `${100 * value.weights[place]}%` }}><data value=${value.weights[place]}>${value.masked[place] ? "masked" : format(value.weights[place])}</data></td>
         </tr>`,
       )}</tbody></table>
-      <p class="note">${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}The query
-        is multiplied by the scale, so a sum is a score, before the model's masks and biases; the weights are the softmax of the scores.</p>`
+      <p class="note">${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
+        the score before softcap, biases and masks; the weights are the softmax of the scores of keys that are not masked.</p>`
     }`;
 }
+
+/** A word with its place, which is all that words without a text have. @param {import("heed/data/attention.js").Label} label @param {number} place */
+export const numbered = ({ text }, place) => (text === String(place) ? text : `${place} ${text}`);
 
 /** The keys that are shown. @param {Float32Array} weights */
 export const largestKeys = (weights) =>

@@ -92,7 +92,7 @@ function Headline({ attention, settings, best, number }) {
   const to = key === null ? null : attention.columns[key].text;
   if (from === null || to === null)
     return html`<p class="headline">${from === null ? html`… → <bdi>“${to}”</bdi>` : html`<bdi>“${from}”</bdi> → …`}
-      <small>${from === null ? "Click the word that looks." : "Click the word that it looks at."}</small></p>`;
+      <small>${from === null ? "Click the word that looks." : `Click the word that it looks at, or “${from}” again to unpin it.`}</small></p>`;
   const weight = isBest ? best?.weight : matrix?.values[Number(query) * attention.n + Number(key)];
   const place = isBest ? best : { layer, head };
   return html`<p class="headline"><bdi>“${from}”</bdi> → <bdi>“${to}”</bdi>

@@ -129,7 +129,7 @@ function Parameters({ actions, change, grid, aligned }) {
           ...${invalid(id, "metric", errors)} /></label>`;
       })}
       <datalist id=${`${id}-tokens`}>${known.map((token) => html`<option value=${token}></option>`)}</datalist>
-      ${isOfPosition(model, metric) && html`<${Choice} label=${model.tokenizer?.next_tokens ? "behind" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} />`}
+      ${isOfPosition(model, metric) && html`<${Choice} label=${model.tokenizer?.next_tokens ? "after" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} />`}
       ${
         isRunning
           ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`

@@ -99,8 +99,7 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
   const label = attention.rows[place].text;
   return html`<div class="tools">
       <${Choice} label="a patch" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
-      <label>opacity <input type="range" min="0" max="1" step="0.05" value=${settings.opacity}
-        onInput=${(/** @type {any} */ event) => set({ opacity: Number(event.currentTarget.value) })} /></label>
+      <${Opacity} settings=${settings} set=${set} />
       <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
     </div>
     <div class="token-text" role="group" aria-label="tokens other than patches">
@@ -124,6 +123,13 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
       <div class="tip" ref=${tip} hidden></div>
     </div>`;
 }
+
+/** How strongly the colours cover the picture. @param {Pick<ViewProps, "settings" | "set">} props */
+export const Opacity = ({
+  settings,
+  set,
+}) => html`<label>opacity <input type="range" min="0" max="1" step="0.05" value=${settings.opacity}
+  onInput=${(/** @type {any} */ event) => set({ opacity: Number(event.currentTarget.value) })} /></label>`;
 
 /** The weights from a query to each key, or to a key from each query; of a hidden one all are NaN.
  *  @param {import("heed/data/display.js").Shown} shown @param {number} count  positions @param {"from" | "to"} direction @param {number} place

@@ -6,14 +6,14 @@ import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
-import { weightsOf } from "heed/views/picture_view.js";
+import { Opacity, weightsOf } from "heed/views/picture_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null}} Props  `place` of the word */
 
 /** @param {Props} props */
 export function SeenBy(props) {
-  const { shown } = useShown(props.attention, props.settings);
+  const { shown } = useShown(props.attention, { ...props.settings, range: "row" }); // else some words tint no patch
   const { special, rows, columns } = props.picture.patches;
   if (!shown || props.attention.n !== special + rows * columns) return null;
   return html`<${Picture} ...${props} shown=${shown} />`;
@@ -58,7 +58,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
           const patch = patchAt(event);
           if (patch !== null) set({ query: null, key: patch === key && settings.query === null ? null : patch });
         }}></canvas></div>
-    <div class="tools"><${Legend} shown=${shown} table=${table} scale=${settings.scale} /></div>
+    <div class="tools"><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${shown} table=${table} scale=${settings.scale} /></div>
     <p class="note">Point at a word to see the patches that it looked at. A click on a patch colours the words that looked at it.</p>
   </section>`;
 }

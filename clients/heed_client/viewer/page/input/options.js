@@ -60,8 +60,8 @@ function Drawing({ id, settings, set, errors }) {
     <div class="parameter"><label><code>top_p</code> <${NumberField} min="0" max="1" step="0.05" value=${topP < 1 ? topP : ""} placeholder="all tokens" ...${invalid(id, "top_p", errors)}
       isAllowed=${(/** @type {number} */ number) => number > 0 && number <= 1} onNumber=${(/** @type {number | undefined} */ number) => set({ topP: number ?? 1 })} /></label>
       <${FieldError} id=${id} name="top_p" errors=${errors} /></div>
-    ${temperature === 0 && html`<p class="note"><code>top_k</code> and <code>top_p</code> count with a temperature above 0.</p>`}
-    <div class="text"><label><code>stop</code>, a text in each line <textarea rows="2" value=${draft ?? written} placeholder="none; \\n is a new line" ...${invalid(id, "stop", errors)}
+    ${temperature === 0 && html`<p class="note"><code>top_k</code> and <code>top_p</code> apply only with a temperature above 0.</p>`}
+    <div class="text"><label><code>stop</code>, one text per line <textarea rows="2" value=${draft ?? written} placeholder="none; \\n is a new line" ...${invalid(id, "stop", errors)}
       onInput=${write} onBlur=${() => setDraft(null)}></textarea></label>
       <${FieldError} id=${id} name="stop" errors=${errors} /></div>`;
 }

@@ -77,7 +77,7 @@ function PictureOfText({ model, isSecond, request, setRequest, setError, preproc
     }} /></label>
     ${
       request?.picture
-        ? html`<p class="note">${request.picture}; ${placeholder.token} says where it stands, at first if the text does not say it.</p>
+        ? html`<p class="note">${request.picture}. It stands at ${placeholder.token} in the text, or before a text without one.</p>
         <button onClick=${() => setRequest(null)}>remove the picture</button>`
         : html`<button onClick=${showTest}>use the test picture</button>`
     }
