@@ -10,9 +10,10 @@ TRAILERS = re.compile(rb"(?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\x
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*)?\r\n")
 MAX_LINE_BYTES = 1 << 10  # before a chunk: its size, and extensions
 MAX_TRAILER_BYTES = 8 << 10
-# The framing of a whole message: only 13,000 chunks, some 15 milliseconds, may have less than some 400 bytes.
-MAX_FRAMING_BYTES = 64 << 10
-MAX_FRAMING_SHARE = 64  # and this part of the data
+# The framing of a whole message: only 3,300 chunks, some 4 milliseconds, may have less than some 400 bytes.
+MAX_FRAMING_BYTES = 16 << 10
+MAX_FRAMING_SHARE = 64  # and this part of the data, of each chunk at most
+MAX_ALLOWED_BYTES = 16  # as a long chunk must not allow many short ones
 
 
 class WrongFraming(Exception):
@@ -31,13 +32,13 @@ class ChunkedBody:
     Trailers are ignored: they must not change how a message is framed, routed, authenticated or read (RFC 9110, 6.5.1).
     """
 
-    __slots__ = ("_bytes", "_data", "_framing", "_left", "_line", "_max_bytes", "_trailers")
+    __slots__ = ("_bytes", "_framing", "_left", "_line", "_max_bytes", "_trailers")
 
     def __init__(self, max_bytes: int) -> None:
         self._bytes, self._max_bytes = 0, max_bytes  # that have come, and may, of the chunks with their framing
         self._left = 0  # bytes of a chunk, and of the line break behind it, that have not come
         self._line = b""  # the start of a line whose end has not come
-        self._data = self._framing = 0
+        self._framing = 0  # bytes around the chunks, without those that their data allows; below 0 it is 0
         self._trailers: bytes | None = None  # that have come, behind a line break; None before the last chunk
 
     def take(self, content: bytes, start: int) -> tuple[int, bytes | memoryview]:
@@ -77,13 +78,13 @@ class ChunkedBody:
         if size is None:
             raise WrongFraming(400, "A chunk does not start with its size.")
         data = int(size[1], 16)
-        self._data += data
-        self._framing += len(line) + len(CRLF)
-        if self._framing > MAX_FRAMING_BYTES + self._data // MAX_FRAMING_SHARE:
+        allowed = min(data // MAX_FRAMING_SHARE, MAX_ALLOWED_BYTES)
+        self._framing = max(0, self._framing + len(line) + len(CRLF) - allowed)
+        if self._framing > MAX_FRAMING_BYTES:
             raise WrongFraming(
                 413,
-                f"The chunks are too small: their framing is longer than {size_words(MAX_FRAMING_BYTES)} "
-                f"and 1/{MAX_FRAMING_SHARE} of the body.",
+                f"The chunks are too small: their framing is longer than {size_words(MAX_FRAMING_BYTES)}, "
+                f"without 1/{MAX_FRAMING_SHARE} of each.",
             )
         if data:
             self._left = data + len(CRLF)

@@ -6,6 +6,7 @@ from service.http.chunks import MAX_FRAMING_BYTES, MAX_LINE_BYTES, MAX_TRAILER_B
 
 CHUNKS = b'5\r\n{"a":\r\nA;note="x"\r\n 1234567}\n\r\n0\r\n'
 MAX_BYTES = 1 << 20
+SMALL, LONG = b"1\r\nx\r\n", b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
 NEXT = b"POST /next HTTP/1.1\r\n"
 
 
@@ -44,7 +45,8 @@ def test_a_message_ends_in_the_same_place_wherever_packets_are_cut(trailers):
         (b"0\r\nX: \0\r\n\r\n", 400),
         (b"0\r\nX: y\n\r\n\r\n", 400),
         (b"0\r\n" + b"ab:\r\n" * (MAX_TRAILER_BYTES // 5 + 1), 431),
-        (b"1\r\nx\r\n" * (MAX_FRAMING_BYTES // 4), 413),
+        (SMALL * (MAX_FRAMING_BYTES // 4), 413),
+        (LONG + SMALL * (MAX_FRAMING_BYTES // 4), 413),
     ],
     ids=[
         "no size",
@@ -58,6 +60,7 @@ def test_a_message_ends_in_the_same_place_wherever_packets_are_cut(trailers):
         "no CR in trailers",
         "long trailers",
         "small chunks",
+        "small chunks after a long one",
     ],
 )
 def test_wrong_framing_is_refused(content, status):
@@ -69,5 +72,5 @@ def test_wrong_framing_is_refused(content, status):
 
 
 def test_small_chunks_are_taken_as_long_as_they_are_few():
-    content = b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n"
+    content = LONG + SMALL * 3_000 + b"0\r\n\r\n"
     assert taken(content, [])[0] == content
