@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from models.block import Block, Sizes, size
+from models.positions import MAX_POSITION
 
 AXES = ("layers", "batch", "heads", "kv_heads", "m", "n", "past", "d_k", "d_v")
 SIZES: dict[str, Sizes] = {
@@ -26,6 +27,7 @@ SIZES: dict[str, Sizes] = {
         "long": (2, 2, 2, 2, 130, 257, 3, 64, 64),
     }.items()
 }
+MOST_DRAWN = 2  # the largest whole number of an input without a maximum, or with that of positions
 LONG = ("blocks", "long")  # more rows than a kernel takes at a time; graphs with rare inputs have no kernels
 
 
@@ -106,8 +108,8 @@ def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> 
             if options.broadcast and spec.mask:
                 shape[:-1] = [1] * (len(shape) - 1)
             if spec.dtype == "int64":
-                largest = 2 if spec.maximum is None else size(spec.maximum, sizes)
-                drawn[name] = rng.integers(0, largest + 1, shape)
+                largest = MOST_DRAWN if spec.maximum is None else size(spec.maximum, sizes)
+                drawn[name] = rng.integers(0, 1 + (largest if largest < MAX_POSITION else MOST_DRAWN), shape)
             else:
                 drawn[name] = rng.standard_normal(shape, dtype=np.float32)
                 if spec.learned:  # as large as they usually are, for a softmax over more than one key

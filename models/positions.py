@@ -14,6 +14,8 @@ from torch import Tensor
 from models.block import Dim, Input
 from models.precision import cast_to, upcast
 
+MAX_POSITION = 2**53  # larger whole numbers are rounded in float64, in which angles are computed
+
 
 def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
     """The inputs that say where queries and keys stand, for scores [heads, queries, past + keys]."""
@@ -69,6 +71,7 @@ def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
             dtype="int64",
             default=-1,
             minimum=0,
+            maximum=MAX_POSITION,
             needs=("rope_theta",),
         ),
         "key_positions": Input(
@@ -77,6 +80,7 @@ def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
             dtype="int64",
             default=-1,
             minimum=0,
+            maximum=MAX_POSITION,
             needs=("rope_theta",),
         ),
     }
