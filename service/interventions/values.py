@@ -17,7 +17,7 @@ from service.model.estimate import RunEstimate
 from service.model.feature_graphs import FeatureGraphs
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
-from service.tensors.cast import is_finite
+from service.tensors.cast import has_meaning
 from service.tensors.dims import Sizes
 
 WHOLE, OUTPUT = "interventions", "interventions_output"  # graphs; OUTPUT has no activations
@@ -228,7 +228,7 @@ class Values:
         def results(own: Arrays, names: Iterable[str]) -> Arrays:
             arrays = self.model.run(whole, own, [*dict.fromkeys(names)], options)
             for name, array in arrays.items():
-                if not is_finite(array):
+                if not has_meaning(name, array):
                     raise Invalid(f"{name} is not finite: the inputs overflow float32", run.field if run else FIELD)
             return arrays
 

@@ -9,7 +9,7 @@ from service.base.errors import Invalid
 from service.native.request import AttentionRequest
 from service.selection.answer import SCALES
 from service.tensors.bfloat16 import to_float32
-from service.tensors.cast import is_finite
+from service.tensors.cast import has_meaning
 
 
 def build_response(
@@ -50,5 +50,5 @@ def with_field(frame: list[bytes], name: str, inner: Sequence[bytes]) -> list[by
 
 def _check_finite(name: str, array: np.ndarray) -> None:
     """JSON has no infinity; only that of ``scores`` and ``lse`` has a meaning, and is written as null."""
-    if not (is_finite(array) or (name in ("scores", "lse") and (array < np.inf).all())):
+    if not has_meaning(name, array):
         raise Invalid(f"{name} is not finite: the inputs overflow {array.dtype}")

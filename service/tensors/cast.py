@@ -54,6 +54,11 @@ def is_finite(array: np.ndarray) -> bool:
     return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # several times quicker than all() on small arrays
 
 
+def has_meaning(name: str, array: np.ndarray) -> bool:
+    """Whether an output is finite; ``scores`` and ``lse`` may be -infinity, of masked keys and rows without any."""
+    return is_finite(array) or (name in ("scores", "lse") and bool((array < np.inf).all()))
+
+
 def from_bytes(name: str, dtype: str, data: bytes | bytearray | memoryview) -> np.ndarray:
     """The flat array of little-endian ``data``.
 

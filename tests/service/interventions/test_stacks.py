@@ -145,6 +145,14 @@ def test_the_layers_that_are_answered_change_no_number(post, layers, action):
     np.testing.assert_allclose(answer["weights"], whole["weights"][chosen], rtol=0, atol=16 * EPS)
 
 
+def test_the_baseline_of_masked_scores_has_null_for_them(blocks):
+    body = {"input_ids": ids(), "interventions": [{"at": "mlp_output", "scale": 0}], "baseline": True}
+    response = blocks.post("/v1/attention/decoder", json={**body, "outputs": ["scores"], "layers": [0], "heads": 0})
+    assert response.status_code == 200, response.text
+    scores = response.json()["baseline"]["scores"][0][0][0]
+    assert [[number is None for number in row] for row in scores] == (~np.tri(6, dtype=bool)).tolist()
+
+
 def test_masks_of_other_runs_are_read_as_those_of_requests(blocks, post):
     """Booleans; and 0 and 1 are ambiguous there, too."""
     mask = np.tri(6, dtype=bool)[None, None].tolist()
