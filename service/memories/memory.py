@@ -184,7 +184,9 @@ class Memory:
         with self._append_lock():
             before = committed = self.state()
             if expected is not None and before.lengths != tuple(expected):
-                raise OtherLength(f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", "memory")
+                raise OtherLength(
+                    f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", "memory"
+                )
             counts = [key.shape[-2]] * self.description.rows if counts is None else counts
             lengths = tuple(length + count for length, count in zip(before.lengths, counts, strict=True))
             if max(lengths) > before.capacity:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from models.catalogue import BLOCKS
 from models.examples import examples
+from service.memories.store import MemoryStore
 from service.memories.streaming import StreamingSession
 from tests.support.application import running
 from tests.support.attending import assert_close, attend, coded, post
@@ -249,6 +250,23 @@ UPLOADS = {  # changes of a key and a value of one number; status, field
 def test_what_cannot_be_stored_is_refused(client, change, status, field):
     response = send(client, "/v1/memories", **{"key": [[1.0]], "value": [[1.0]]} | change)
     assert (response.status_code, response.json().get("field")) == (status, field), response.text
+
+
+@pytest.mark.parametrize(("fields", "named"), [({}, "memory"), ({"memory_at": 1}, "memory_at")], ids=["none", "at"])
+def test_a_step_that_another_one_overtook_names_the_length_it_expected(repository, monkeypatch, fields, named):
+    appending = MemoryStore.appending
+
+    def overtaken(self, stored, key, value, expected=None, counts=None):
+        with appending(self, stored, key, value):
+            pass
+        return appending(self, stored, key, value, expected, counts)
+
+    monkeypatch.setattr(MemoryStore, "appending", overtaken)
+    with running(repository) as client:
+        memory = store(client, key=ROW, value=ROW)["id"]
+        body = {"query": ROW, "key": ROW, "value": ROW, "memory": memory, "memory_append": True, **fields}
+        response = client.post(f"/v1/attention/{SDPA}", json=body)
+    assert (response.status_code, response.json()["field"]) == (409, named)
 
 
 def test_an_append_to_a_memory_of_another_length_names_at(client):
