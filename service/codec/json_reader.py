@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import orjson
 
 from service.base.errors import Invalid, Malformed
 from service.base.messages import shortened
@@ -24,6 +25,7 @@ from service.tensors.spec import TensorSpec
 
 MAX_QUOTED_BYTES = 60  # of a text that an error repeats
 MAX_NAMES = 64  # in a list of names, such as outputs
+MAX_ITEM_BYTES = 24  # of an element of a list of options, with blanks
 MAX_CHECKED = 20_000  # elements that are searched for the wrong one; some milliseconds
 WORDS: dict[type, str] = {
     **{type(None): "null", bool: "a boolean", LongText: "text"},
@@ -71,6 +73,27 @@ class JsonReader:
         else:
             raise Invalid(f"expected a list of numbers, got {describe(element)}", spec.name)
         return cast(spec.name, array, spec.dtype, mask)
+
+    def items(self, name: str, element: Any, most: int) -> Any:
+        """The elements of a flat list of at most ``most``, also of one that was cut out; any other value as it is.
+
+        Raises:
+            Invalid: it is longer, or not JSON.
+        """
+        value = self.part(element)
+        if isinstance(value, LongList) and len(value.content) <= most * MAX_ITEM_BYTES:
+            try:
+                items = orjson.loads(value.content)
+            except orjson.JSONDecodeError:
+                raise Invalid("expected a list", name) from None
+            if len(items) <= most:
+                return items
+        if isinstance(value, JsonArray) and len(value) <= most:
+            self.brackets += 1
+            return [*value]
+        if isinstance(value, LongList | JsonArray):
+            raise Invalid(f"expected a list of at most {most:,} elements", name)
+        return value
 
     def integers(self, name: str, element: Any) -> list[int]:
         """A flat list of whole numbers from 0: a shape."""

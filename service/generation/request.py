@@ -21,6 +21,7 @@ from service.interventions.request import Intervention
 from service.interventions.source import InterventionSource
 from service.model.model import Model
 from service.selection.derived import derived_outputs
+from service.selection.indices import MAX_ITEMS
 from service.selection.options import OPTIONS, read_selection
 from service.tensors.spec import TensorSpec
 from service.tokens.next_tokens import read_count
@@ -106,7 +107,7 @@ def read(
     if most is not None:
         Number(1, whole=True).read(MAX_NEW, most)
     flags = {name: _flag(given, name) for name in FLAGS}
-    options = {name: _option(reader, given[name]) for name in OPTIONS if name in given}
+    options = {name: reader.items(name, given[name], MAX_ITEMS) for name in OPTIONS if name in given}
     wanted = Wanted(_outputs(given, reader), read_selection(options), read_count(given.get("next_tokens"), model))
     decoder_text = reader.part(given.get(DECODER_TEXT))
     if decoder_text is not None and not isinstance(decoder_text, str):
@@ -180,11 +181,6 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise Invalid(f"expected a boolean, got {describe(value)}", name)
     return value
-
-
-def _option(reader: JsonReader, element: Any) -> Any:
-    value = reader.part(element)
-    return list(value) if isinstance(value, JsonArray) else value
 
 
 def _outputs(fields: Mapping[str, Any], reader: JsonReader) -> list[str]:

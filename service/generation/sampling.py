@@ -44,7 +44,7 @@ class Number:
     def words(self) -> str:
         kind = "a whole number" if self.whole else "a number"
         start = f"{kind} {'above' if self.above else 'from'} {self.least:g}"
-        return start if self.most is None else f"{start} to {self.most:g}"
+        return start if self.most is None else f"{start} to {self.most:,}"
 
 
 NUMBERS = {

@@ -281,12 +281,7 @@ class InterventionReader:
         Raises:
             Invalid: something else, or too many in all.
         """
-        if isinstance(value, JsonArray):
-            if len(value) > MAX_ITEMS:
-                raise Invalid(f"expected at most {MAX_ITEMS:,} indices, got {len(value):,}", name)
-            self.reader.brackets += 1
-            value = [*value]
-        indices = read_indices(name, value)
+        indices = read_indices(name, self.reader.items(name, value, MAX_ITEMS))
         self.item_count += len(indices.items)
         if self.item_count > MAX_ITEMS:
             raise Invalid(f"expected at most {MAX_ITEMS:,} indices and ranges in a request; select ranges", name)

@@ -234,7 +234,9 @@ def parse_fields(
     spec = model.spec
     assert spec is not None
     options = {
-        name: _option(reader, value) for name, value in fields.items() if name in OPTIONS and name not in model.inputs
+        name: reader.items(name, value, MAX_ITEMS)
+        for name, value in fields.items()
+        if name in OPTIONS and name not in model.inputs
     }
     selection = read_selection(options) if options else NO_SELECTION
     tensors: dict[str, np.ndarray | LongTensor] = {}
@@ -257,9 +259,12 @@ def parse_fields(
 
 def _indices(name: str, element: Any, model: Model, reader: JsonReader) -> np.ndarray | None:
     """The tensor of the graph's own input of indices; None where ``element`` is read as any other tensor."""
-    value = _listed(reader.part(element))
+    before, value = reader.brackets, reader.part(element)
+    if isinstance(value, JsonArray) and len(value) <= MAX_ITEMS:
+        value = reader.items(name, value, MAX_ITEMS)
     indices = index_input(model.signature, name, value)
-    reader.brackets += isinstance(value, list) and indices is not None
+    if indices is None:
+        reader.brackets = before
     return indices
 
 
@@ -342,17 +347,6 @@ def answered_fields(outputs: Sequence[str], selection: Selection) -> list[bytes]
             fields.append(b"%b:%b" % (orjson.dumps(first), PLACEHOLDER))
         fields += [b"%b:%b" % (orjson.dumps(other), PLACEHOLDER) for other in rest]
     return fields
-
-
-def _option(reader: JsonReader, element: Any) -> Any:
-    """The value of an option; a list of at most as many items as indices may have becomes a list."""
-    value = _listed(reader.part(element))
-    reader.brackets += isinstance(value, list)
-    return value
-
-
-def _listed(value: Any) -> Any:
-    return [*value] if isinstance(value, JsonArray) and len(value) <= MAX_ITEMS else value
 
 
 def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model, needs_one: bool) -> list[str]:

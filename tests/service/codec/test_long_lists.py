@@ -11,6 +11,7 @@ from service.codec import json_slices
 from service.inference import endpoint
 from service.model.loader import open_version
 from service.ort.provider import Provider
+from service.selection.indices import MAX_ITEMS
 from tests.support import graphs
 from tests.support.attending import coded
 from tests.support.decoding import decode_native, decode_v2
@@ -87,6 +88,19 @@ def test_a_long_part_is_decoded_or_refused_as_a_short_one(model, name, monkeypat
     assert decoded(body, model) == expected
     assert cuts
     assert "whole" not in name or expected["document_ids"] == [IDS]
+
+
+@pytest.mark.parametrize("count", [2000, MAX_ITEMS, MAX_ITEMS + 1])
+def test_a_long_list_of_indices_in_a_large_body(model, count):
+    rows = 300_000
+    body = {"query": {"shape": [rows, 1], "data": [1] * rows}, "key": [[1]], "value": [[1]], "queries": [*range(count)]}
+    content = json.dumps(body).encode()
+    assert len(content) > json_slices.LARGE_BODY_BYTES
+    if count <= MAX_ITEMS:
+        assert decode_native(content, model)["query"].shape == (1, 1, rows, 1)
+        return
+    with pytest.raises(Invalid, match="queries: expected a list of at most 4,096 elements"):
+        decode_native(content, model)
 
 
 @pytest.mark.parametrize(
