@@ -200,6 +200,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "a memory of 380,000 unknown fields": lambda: unknown_fields(380_000),
     "26 MB of trailers": lambda: chunked(b"2\r\n{}\r\n0\r\n" + b"ab:\r\n" * (26 * MIB // 5)),
     "2 MB of chunks of one byte": lambda: chunked(b"1\r\n0\r\n" * (2 * MIB // 6)),
+    "2 MB of chunks of one byte after a long one": lambda: chunked(
+        b"%x\r\n%b\r\n" % (20 * MIB, b" " * 20 * MIB) + b"1\r\n \r\n" * (2 * MIB // 6)
+    ),
     "2 MB of empty lines between chunks": lambda: chunked(b"2\r\n{}\r\n" + b"\r\n" * MIB),
     "1,000 heads without an end": unfinished_heads,
     "500 small memories": small_memories,
