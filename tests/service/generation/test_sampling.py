@@ -86,7 +86,7 @@ def test_tokens_that_are_forced_or_suppressed(logits):
         ("top_p", 1.5, "a number above 0 to 1, got 1.5"),
         ("min_p", True, "a number from 0 to 1, got a boolean"),
         ("repetition_penalty", 0, "a number above 0, got 0"),
-        ("seed", -1, "a whole number from 0 to 9.22337e+18, got -1"),
+        ("seed", -1, "a whole number from 0 to 9,223,372,036,854,775,807, got -1"),
     ],
 )
 def test_a_wrong_parameter_is_named(field, value, message):
