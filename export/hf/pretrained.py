@@ -29,6 +29,8 @@ from export.hf.packed.tower import packed_tower, take_pictures
 from export.hf.parts import has_two_stacks, has_two_towers, names_in, parts_of, reads_pictures, with_head
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
+from export.weights.adapter import WEIGHTS as WEIGHTS_OF_ADAPTER
+from export.weights.adapter import base_of, merged
 from export.weights.checkpoint import WEIGHTS, digest_of, not_finite
 
 HEADS = ("config", "none")
@@ -68,6 +70,7 @@ class Pretrained:
     shapes: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict
     )  # of inputs, without the batch: not the config's
+    adapter: Path | None = None  # the directory that was given; ``folder`` is its model's
 
     @property
     def config(self) -> PretrainedConfig:
@@ -86,7 +89,10 @@ class Pretrained:
     def origin(self) -> str:
         """The directory's name, and the SHA-256 of its files of weights, joined in the order of their names."""
         files = sorted({*self.folder.glob("*.safetensors")} or {*self.folder.glob("pytorch_model*.bin")})
-        name = "/".join(filter(None, (self.folder.resolve().name, self.part)))
+        given = self.adapter or self.folder
+        if given != self.folder:
+            files += sorted(given.glob(WEIGHTS_OF_ADAPTER))
+        name = "/".join(filter(None, (given.resolve().name, self.part)))
         return f"{name} sha256:{digest_of(files)}"
 
 
@@ -104,6 +110,8 @@ def load(
         ModelRefused: transformers has no such model, cannot load it, or it has no eager attention; there is no such
             part, or ``part`` is missing.
     """
+    adapter = folder
+    folder = _refusing(lambda: base_of(adapter))
     content = _config_file(folder)
     if content.get("quantization_config"):
         raise ModelRefused(f"{folder}: its weights are quantized (quantization_config), which export does not read")
@@ -125,6 +133,8 @@ def load(
         warnings.append(f"no embedding: {error}")
     head = "none" if pooling else head  # embeddings are made of hidden states
     whole, info = _attempt(folder, content, lambda: _class_of(config, head).from_pretrained(folder, **options))
+    if adapter != folder:
+        whole = _refusing(lambda: merged(whole, adapter))
     model = whole if part is None else _part(whole, part, head)
     if model.config._attn_implementation != "eager":
         raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, which computes the weights")
@@ -146,7 +156,17 @@ def load(
         warnings.append(f"texts are not accepted, the tokenizer is not exported: {error}")
     missing, unexpected = (tuple(sorted(info[f"{kind}_keys"])) for kind in ("missing", "unexpected"))
     random = missing if part is None else names_in(model, whole, missing)
-    return Pretrained(folder, model, random, unexpected, pooling, tokenizer, tuple(warnings), part, shapes or {})
+    return Pretrained(
+        folder, model, random, unexpected, pooling, tokenizer, tuple(warnings), part, shapes or {}, adapter
+    )
+
+
+def _refusing(call: Callable[[], Any]) -> Any:
+    """The result of ``call``; ModelRefused for its ValueError."""
+    try:
+        return call()
+    except ValueError as error:
+        raise ModelRefused(str(error)) from None
 
 
 def _outline(model_class: Any, config: PretrainedConfig) -> PreTrainedModel:
@@ -175,7 +195,8 @@ def _config_file(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads((folder / "config.json").read_text())
     except FileNotFoundError:
-        raise ModelRefused(f"{folder} has no config.json") from None
+        reason = "; GGUF is not read: export the model that it was made of" if any(folder.glob("*.gguf")) else ""
+        raise ModelRefused(f"{folder} has no config.json{reason}") from None
     except ValueError as error:
         raise ModelRefused(f"{folder}/config.json is not JSON: {error}") from None
     if not isinstance(content, dict):
