@@ -18,8 +18,8 @@ from benchmarks.soak.wire import Request, Response, read_response
 
 COUNT = 100_000
 CONNECTIONS = 256
-READ_TIMEOUT_S = 1.0  # the server closes incomplete requests after this time
-HANG_S = 20.0  # longer than every time limit of the server
+READ_TIMEOUT_S = 5.0  # the server closes incomplete requests, and connections without any, after this time
+HANG_S = 30.0  # longer than every time limit of the server
 FLAGS = ["--transfer-timeout-seconds", f"{READ_TIMEOUT_S:g}", "--max-body-bytes", str(1 << 20)]
 NAME = re.compile(rb"n\d{12}")
 UNAVAILABLE = (503, 504)

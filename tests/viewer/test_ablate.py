@@ -97,7 +97,7 @@ def test_every_head_is_measured(open_page, heed):
         shares[layer, head] = share = np.linalg.norm(other - output) / np.linalg.norm(output)
         said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f} %: switch off layer {layer}, head {head}"
         expect(page.get_by_role("button", name=said)).to_be_visible()
-    expect(page.locator(".heads-tools")).to_contain_text("if this head alone is off")
+    expect(page.locator(".heads-tools")).to_contain_text("when only this head is off")
     ranked = page.get_by_role("list", name="heads by effect").get_by_role("button")
     order = [f"layer {at // 4}, head {at % 4} " for at in np.argsort(-shares, axis=None)]
     expect(ranked).to_have_text([re.compile(f"^{name}") for name in order])
