@@ -26,6 +26,7 @@ from service.tensors.spec import TensorSpec
 MAX_QUOTED_BYTES = 60  # of a text that an error repeats
 MAX_NAMES = 64  # in a list of names, such as outputs
 MAX_ITEM_BYTES = 24  # of an element of a list of options, with blanks
+MAX_TEXT_BYTES = 6 << 14  # of a text of indices, as JSON
 MAX_CHECKED = 20_000  # elements that are searched for the wrong one; some milliseconds
 WORDS: dict[type, str] = {
     **{type(None): "null", bool: "a boolean", LongText: "text"},
@@ -75,12 +76,19 @@ class JsonReader:
         return cast(spec.name, array, spec.dtype, mask)
 
     def items(self, name: str, element: Any, most: int) -> Any:
-        """The elements of a flat list of at most ``most``, also of one that was cut out; any other value as it is.
+        """The elements of a flat list of at most ``most``, or a text, also if it was cut out; any other value as it is.
 
         Raises:
             Invalid: it is longer, or not JSON.
         """
         value = self.part(element)
+        if isinstance(value, LongText):
+            if len(value.content) > MAX_TEXT_BYTES:
+                raise Invalid(f"expected a text of at most {MAX_TEXT_BYTES:,} bytes", name)
+            try:
+                return orjson.loads(b'"%b"' % bytes(value.content))
+            except orjson.JSONDecodeError:
+                raise Invalid("expected text with JSON's escape sequences", name) from None
         if isinstance(value, LongList) and len(value.content) <= most * MAX_ITEM_BYTES:
             try:
                 items = orjson.loads(value.content)

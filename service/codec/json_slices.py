@@ -198,7 +198,9 @@ def cut(
 def part(element: Any, parts: Sequence[LongText | LongList]) -> Any:
     """The long part for which ``element`` is the placeholder; ``element`` itself if it is no placeholder."""
     if parts and isinstance(element, str) and element.startswith(NONCE):
-        return parts[int(element[len(NONCE) + 1 :])]
+        index = element[len(NONCE) + 1 :]
+        if index.isdecimal() and int(index) < len(parts):
+            return parts[int(index)]
     return element
 
 

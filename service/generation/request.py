@@ -25,7 +25,7 @@ from service.selection.indices import MAX_ITEMS
 from service.selection.options import OPTIONS, read_selection
 from service.tensors.spec import TensorSpec
 from service.tokens.next_tokens import read_count
-from service.tokens.request import TextFields, read_texts
+from service.tokens.request import TextFields, decoded, read_texts
 
 TEXTS = ("text", "text_pair", "truncation", "add_special_tokens")
 DECODER_TEXT, DECODER_IDS = "decoder_text", "decoder_input_ids"
@@ -84,7 +84,7 @@ def read(
     beside = inputs_beside_ids(model)
     of_files = [*files.fields_for(model)] if beside else []
     fields = fields_of(json, reader, (*FIELDS, *beside, *of_files))
-    given = {name: value for name, value in fields.items() if value is not None}
+    given = {name: reader.part(value) for name, value in fields.items() if value is not None}
     takes_ids = "input_ids" in model.inputs
     instead = [] if takes_ids else [*beside, *of_files]  # of a text
     _exclude(given, ("text", "input_ids", *instead))
@@ -109,9 +109,11 @@ def read(
     flags = {name: _flag(given, name) for name in FLAGS}
     options = {name: reader.items(name, given[name], MAX_ITEMS) for name in OPTIONS if name in given}
     wanted = Wanted(_outputs(given, reader), read_selection(options), read_count(given.get("next_tokens"), model))
-    decoder_text = reader.part(given.get(DECODER_TEXT))
-    if decoder_text is not None and not isinstance(decoder_text, str):
-        raise Invalid(f"expected text, got {describe(decoder_text)}", DECODER_TEXT)
+    decoder_text = given.get(DECODER_TEXT)
+    if decoder_text is not None:
+        if not isinstance(decoder_text, str | LongText):
+            raise Invalid(f"expected text, got {describe(decoder_text)}", DECODER_TEXT)
+        decoder_text = decoded(decoder_text, DECODER_TEXT, max_text_bytes)
     return GenerateFields(
         texts,
         tensors,

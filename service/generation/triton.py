@@ -28,6 +28,7 @@ ALIASES = {"max_tokens": MAX_NEW, "stop_words": "stop", "random_seed": "seed"}
 NAMES = {"text": TEXT}  # of fields in errors
 HIDDEN = ("text", "text_pair", "input_ids", "stream", *CHANGES)  # fields of /v1/generate that this API does not have
 NEUTRAL = {"beam_width": 1, "bad_words": [], "exclude_input_in_output": True}  # accepted with no other value
+MAX_ID_CHARACTERS = 4096  # as in V2's inference
 EMPTY = ("", None)  # members of lists of words that clients send for none
 
 
@@ -77,9 +78,12 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
         Invalid: ``parameters`` is no object, or a parameter has a value that is not supported.
     """
     names = [name for name in known if name not in HIDDEN] + [*ALIASES, *NEUTRAL, "stream"]
-    fields = collect(json, [TEXT, PARAMETERS, ID, *names])
-    if not isinstance(fields.get(ID), str | None):
-        raise Invalid(f"expected text, got {describe(fields[ID])}", ID)
+    fields = {name: reader.part(value) for name, value in collect(json, [TEXT, PARAMETERS, ID, *names]).items()}
+    given_id = fields.get(ID)
+    if not isinstance(given_id, str | LongText | None):
+        raise Invalid(f"expected text, got {describe(given_id)}", ID)
+    if isinstance(given_id, LongText) or len(given_id or "") > MAX_ID_CHARACTERS:
+        raise Invalid(f"expected at most {MAX_ID_CHARACTERS:,} characters", ID)
     text, parameters = fields.pop(TEXT, None), fields.pop(PARAMETERS, None)
     if text is None:
         raise Malformed("missing (required)", TEXT)
@@ -91,7 +95,7 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
         for name, value in collect(parameters, names).items():
             if name in fields:
                 raise Malformed("given twice", name)
-            fields[name] = value
+            fields[name] = reader.part(value)
     for name, value in NEUTRAL.items():
         given = _words(reader, fields.pop(name, None))
         if given not in (None, value):

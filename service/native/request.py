@@ -252,7 +252,7 @@ def parse_fields(
             else:
                 tensors[name] = indices
     outputs = _outputs(reader, fields, model, needs_one=not computed)
-    flag = fields.get(ADDITIVE_MASK)
+    flag = reader.part(fields.get(ADDITIVE_MASK))
     additive = flag is not None and FLAG.read(ADDITIVE_MASK, flag)
     return ParsedRequest(tensors, outputs, selection, additive, computed, reference)
 
@@ -260,7 +260,7 @@ def parse_fields(
 def _indices(name: str, element: Any, model: Model, reader: JsonReader) -> np.ndarray | None:
     """The tensor of the graph's own input of indices; None where ``element`` is read as any other tensor."""
     before, value = reader.brackets, reader.part(element)
-    if isinstance(value, JsonArray) and len(value) <= MAX_ITEMS:
+    if isinstance(value, LongList | LongText) or (isinstance(value, JsonArray) and len(value) <= MAX_ITEMS):
         value = reader.items(name, value, MAX_ITEMS)
     indices = index_input(model.signature, name, value)
     if indices is None:

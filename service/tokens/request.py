@@ -64,6 +64,7 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_
         Invalid: there is no text, or a field of another type; ``field`` names it.
         TooLarge: more than ``max_bytes``.
     """
+    fields = {name: reader.part(value) for name, value in fields.items()}
     texts, pairs, targets = (_texts(reader, fields, name, max_bytes) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
         hint = f"; POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
@@ -168,7 +169,7 @@ def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, max_bytes: 
     if element is None:
         return None
     if isinstance(element, str | LongText):
-        return _text(element, name, max_bytes)
+        return decoded(element, name, max_bytes)
     if not isinstance(element, JsonArray):
         raise Invalid(f"expected text or a list of texts, got {describe(element)}", name)
     if not 0 < len(element) <= MAX_TEXTS:
@@ -177,11 +178,11 @@ def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, max_bytes: 
     for index, item in enumerate(items):
         if not isinstance(item, str | LongText):
             raise Invalid(f"expected text, got {describe(item)} at [{index}]", name)
-    return [_text(item, name, max_bytes) for item in items]
+    return [decoded(item, name, max_bytes) for item in items]
 
 
-def _text(element: str | LongText, name: str, max_bytes: int) -> str:
-    """Decode a text.
+def decoded(element: str | LongText, name: str, max_bytes: int) -> str:
+    """A text.
 
     Raises:
         TooLarge: its JSON is longer than any of ``max_bytes`` of UTF-8.
