@@ -13,12 +13,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive
 
 from service.base.budget import Reservation
+from service.base.errors import Conflict
 from service.codec.long_tensor import read_all
 from service.http.body import Body, CountedReceive, Headers, read_json_length, require_json
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.stages import Stage, Stages, run_stages
-from service.memories.memory import Description, OtherLength
+from service.memories.memory import Description
 from service.memories.openapi import DamagedMemory, MemoryDescription, MemoryList
 from service.memories.source import Memories
 from service.memories.state import State
@@ -64,14 +65,11 @@ class MemoriesEndpoint:
         """Append keys and values, all or none."""
         memory = await self._get(request)
         async with self._received(request, memory) as (upload, tensors):
-            try:
-                with memory.use():
-                    if upload.model is not None and attends_to_itself(upload.model):
-                        await self._run_on(memory, upload, upload.model, tensors)
-                    else:
-                        await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
-            except OtherLength as error:
-                raise OtherLength(error.reason, "at") from error
+            with memory.use():
+                if upload.model is not None and attends_to_itself(upload.model):
+                    await self._run_on(memory, upload, upload.model, tensors)
+                else:
+                    await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
         return _answer(memory, 200)
 
     async def list(self, _: Request) -> ASGIApp:
@@ -116,12 +114,12 @@ class MemoriesEndpoint:
     async def _run_on(self, memory: StoredMemory, upload: Upload, model: Model, tensors: Tensors) -> None:
         """Append the outputs of a block that attends to itself: its positions and deeper layers need stored keys."""
         while True:
-            stored = self._store.inputs(memory, Reference(memory.id, True, upload.at), model)
+            stored = self._store.inputs(memory, Reference(memory.id, True, upload.at, "at"), model)
             task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)
             try:
                 await self._blocks.engine.run(task)
                 return
-            except OtherLength:  # another request appended meanwhile
+            except Conflict:  # another request appended meanwhile
                 if upload.at is not None:
                     raise
 

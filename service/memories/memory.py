@@ -34,14 +34,6 @@ MAX_ROWS = 4096  # of the batch: the length of each is kept, compared and listed
 MAX_TIME = 2e10  # seconds since 1970, in the year 2603; pydantic reads larger numbers as milliseconds
 
 
-class OtherLength(Conflict, listed=False):
-    """A memory has another length than the request expects. ``reason`` is its text without ``field``."""
-
-    def __init__(self, reason: str, field: str) -> None:
-        super().__init__(reason, field)
-        self.reason = reason
-
-
 class Description(BaseModel):
     """The properties of a memory that never change.
 
@@ -170,6 +162,7 @@ class Memory:
         grow: Callable[[int], AbstractContextManager[None]],
         expected: Sequence[int] | None = None,
         counts: Sequence[int] | None = None,
+        field: str = "memory",
     ) -> Iterator[Appended]:
         """Append ``key`` [*lead, t, d_k] and ``value`` [*lead, t, d_v] when the context is left without an error.
 
@@ -177,16 +170,14 @@ class Memory:
         Larger files are made inside of ``grow``, which is called with their bytes.
 
         Raises:
-            OtherLength: the rows have not the ``expected`` lengths.
+            Conflict: the rows have not the ``expected`` lengths, which ``field`` of the request says.
             NotFound, Gone: it was deleted, or is damaged.
             Exception: any error of ``grow``.
         """
         with self._append_lock():
             before = committed = self.state()
             if expected is not None and before.lengths != tuple(expected):
-                raise OtherLength(
-                    f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", "memory"
-                )
+                raise Conflict(f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", field)
             counts = [key.shape[-2]] * self.description.rows if counts is None else counts
             lengths = tuple(length + count for length, count in zip(before.lengths, counts, strict=True))
             if max(lengths) > before.capacity:

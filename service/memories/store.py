@@ -223,15 +223,16 @@ class MemoryStore:
         value: np.ndarray,
         expected: Sequence[int] | None = None,
         counts: Sequence[int] | None = None,
+        field: str = "memory",
     ) -> AbstractContextManager[Appended]:
         """Append to ``memory``, as ``Memory.appending``. What it grows by is within the limit of all memories."""
-        return memory.appending(key, value, lambda size: self.growing(memory, size), expected, counts)
+        return memory.appending(key, value, lambda size: self.growing(memory, size), expected, counts, field)
 
     def append(
         self, memory: Memory, key: np.ndarray, value: np.ndarray, expected: Sequence[int] | None, counts: Sequence[int]
     ) -> None:
-        """Append to ``memory``, and nothing else."""
-        with self.appending(memory, key, value, expected, counts):
+        """Append to ``memory``, and nothing else, for a request whose field ``at`` says the ``expected`` lengths."""
+        with self.appending(memory, key, value, expected, counts, "at"):
             pass
 
     def inputs(self, memory: Memory, reference: Reference, model: Model) -> StoredInputs:

@@ -1,7 +1,7 @@
 """The inputs of a run that a memory has, in place of ``key`` and ``value``, or of a learned block's past."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ import numpy as np
 
 from service.base.errors import Conflict, Invalid
 from service.codec.json_reader import describe
-from service.memories.memory import Appended, Description, OtherLength
+from service.memories.memory import Description
 from service.memories.state import State
 from service.memories.streaming import run_size, streaming_graph
 from service.model.estimate import RunEstimate, score_count
@@ -38,6 +38,7 @@ class Reference:
     id: str
     append: bool = False
     at: int | None = None
+    at_field: str = AT  # the request's name of ``at``
 
 
 def read_reference(fields: Mapping[str, Any]) -> Reference | None:
@@ -109,14 +110,15 @@ class StoredInputs:
         self._model = model
         description = memory.description
         self._is_past = description.block is not None
-        self._appends, self._at = reference.append, reference.at
+        self._appends = reference.append
+        self._field = FIELD if reference.at is None else reference.at_field  # that a wrong length is in
         self.names: tuple[str, ...] = PAST if self._is_past else KEY_VALUE
         self._state, key, value = memory.arrays()
         check_model(description, model, self.names)
         if not (self._state.length or self._appends):
             raise Invalid("has no keys yet", FIELD)
         if reference.at is not None and set(self._state.lengths) != {reference.at}:
-            raise OtherLength(f"expected a memory of length {reference.at}, got {self._state.lengths[0]}", AT)
+            raise Conflict(f"expected a memory of length {reference.at}, got {self._state.lengths[0]}", self._field)
         self._has_no_keys = self._is_past and not self._appends and not attends_to_itself(model)
         self._new: Arrays = {}
         self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))
@@ -221,25 +223,15 @@ class StoredInputs:
             computed = execute(ready(inputs), outputs)
             check_finite(computed)
             new = [computed[name][..., self._state.length :, :] for name in PRESENT]
-            with self._appending(new):
+            with self._store.appending(self.memory, *new, self._state.lengths, field=self._field):
                 return computed
         new = [self._unshaped(self._new[name]) for name in KEY_VALUE]
-        with self._appending(new) as (_, *arrays):
+        with self._store.appending(self.memory, *new, self._state.lengths, field=self._field) as (_, *arrays):
             for name, array in zip(KEY_VALUE, arrays, strict=True):
                 inputs = {**inputs, name: self._shaped(name, array)}
             computed = execute(ready(inputs), outputs)
             check_finite(computed)
             return computed
-
-    @contextmanager
-    def _appending(self, new: Sequence[np.ndarray]) -> Iterator[Appended]:
-        try:
-            with self._store.appending(self.memory, *new, self._state.lengths) as appended:
-                yield appended
-        except OtherLength as error:
-            if self._at is None:
-                raise
-            raise OtherLength(error.reason, AT) from error
 
     def _with_lengths(self, inputs: dict[str, np.ndarray], lengths: Sequence[int]) -> dict[str, np.ndarray]:
         """``inputs``, with the lengths of rows that differ; or of all where a new key's place matters."""

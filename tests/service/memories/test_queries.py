@@ -256,10 +256,10 @@ def test_what_cannot_be_stored_is_refused(client, change, status, field):
 def test_a_step_that_another_one_overtook_names_the_length_it_expected(repository, monkeypatch, fields, named):
     appending = MemoryStore.appending
 
-    def overtaken(self, stored, key, value, expected=None, counts=None):
+    def overtaken(self, stored, key, value, *arguments, **named):
         with appending(self, stored, key, value):
             pass
-        return appending(self, stored, key, value, expected, counts)
+        return appending(self, stored, key, value, *arguments, **named)
 
     monkeypatch.setattr(MemoryStore, "appending", overtaken)
     with running(repository) as client:
