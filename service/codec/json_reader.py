@@ -75,6 +75,10 @@ class JsonReader:
             raise Invalid(f"expected a list of numbers, got {describe(element)}", spec.name)
         return cast(spec.name, array, spec.dtype, mask)
 
+    def resolved(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """``fields`` with the parts that were cut out of the document in place of their placeholders."""
+        return {name: self.part(value) for name, value in fields.items()} if self._parts else fields
+
     def items(self, name: str, element: Any, most: int) -> Any:
         """The elements of a flat list of at most ``most``, or a text, also if it was cut out; any other value as it is.
 
@@ -86,8 +90,8 @@ class JsonReader:
             if len(value.content) > MAX_TEXT_BYTES:
                 raise Invalid(f"expected a text of at most {MAX_TEXT_BYTES:,} bytes", name)
             try:
-                return orjson.loads(b'"%b"' % bytes(value.content))
-            except orjson.JSONDecodeError:
+                return value.text()
+            except ValueError:
                 raise Invalid("expected text with JSON's escape sequences", name) from None
         if isinstance(value, LongList) and len(value.content) <= most * MAX_ITEM_BYTES:
             try:

@@ -150,8 +150,9 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         """
         limit = self.pipeline.settings.max_text_bytes
         return read(
-            content, parts, decoder, limit, self.source, self._files, lambda json, _, known: collect(json, known)
-        )
+            content, parts, decoder, limit, self.source, self._files,
+            lambda json, reader, known: collect(json, known, reader),
+        )  # fmt: skip
 
     def whole(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
         """The whole answer; ``tokens`` has those of each row as a list of JSON, in pieces."""

@@ -84,7 +84,7 @@ def read(
     beside = inputs_beside_ids(model)
     of_files = [*files.fields_for(model)] if beside else []
     fields = fields_of(json, reader, (*FIELDS, *beside, *of_files))
-    given = {name: reader.part(value) for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
     takes_ids = "input_ids" in model.inputs
     instead = [] if takes_ids else [*beside, *of_files]  # of a text
     _exclude(given, ("text", "input_ids", *instead))
@@ -123,11 +123,9 @@ def read(
         _stops(given, reader),
         **flags,
         wanted=wanted,
-        interventions=source.read_for_steps(reader.part(given[INTERVENTIONS]), model, reader)
-        if INTERVENTIONS in given
-        else (),
+        interventions=source.read_for_steps(given[INTERVENTIONS], model, reader) if INTERVENTIONS in given else (),
         lens_top_k=read_top_k(given[TOP_K], model) if TOP_K in given else 0,
-        files=files.read({name: reader.part(given[name]) for name in of_files if name in given}, model, reader),
+        files=files.read({name: given[name] for name in of_files if name in given}, model, reader),
         id=given.get(ID),
     )
 
@@ -191,7 +189,7 @@ def _outputs(fields: Mapping[str, Any], reader: JsonReader) -> list[str]:
 
 def _stops(fields: Mapping[str, Any], reader: JsonReader) -> list[str | int]:
     """The texts and token ids that end a sequence."""
-    element = reader.part(fields.get("stop"))
+    element = fields.get("stop")
     if element is None:
         return []
     stops = [reader.part(item) for item in element] if isinstance(element, JsonArray) else [element]

@@ -78,7 +78,7 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
         Invalid: ``parameters`` is no object, or a parameter has a value that is not supported.
     """
     names = [name for name in known if name not in HIDDEN] + [*ALIASES, *NEUTRAL, "stream"]
-    fields = {name: reader.part(value) for name, value in collect(json, [TEXT, PARAMETERS, ID, *names]).items()}
+    fields = collect(json, [TEXT, PARAMETERS, ID, *names], reader)
     given_id = fields.get(ID)
     if not isinstance(given_id, str | LongText | None):
         raise Invalid(f"expected text, got {describe(given_id)}", ID)
@@ -87,15 +87,15 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
     text, parameters = fields.pop(TEXT, None), fields.pop(PARAMETERS, None)
     if text is None:
         raise Malformed("missing (required)", TEXT)
-    if not isinstance(reader.part(text), str | LongText):
-        raise Invalid(f"expected text, got {describe(reader.part(text))}", TEXT)
+    if not isinstance(text, str | LongText):
+        raise Invalid(f"expected text, got {describe(text)}", TEXT)
     if parameters is not None:
         if not isinstance(parameters, JsonObject):
-            raise Invalid(f"expected an object, got {describe(reader.part(parameters))}", PARAMETERS)
-        for name, value in collect(parameters, names).items():
+            raise Invalid(f"expected an object, got {describe(parameters)}", PARAMETERS)
+        for name, value in collect(parameters, names, reader).items():
             if name in fields:
                 raise Malformed("given twice", name)
-            fields[name] = reader.part(value)
+            fields[name] = value
     for name, value in NEUTRAL.items():
         given = _words(reader, fields.pop(name, None))
         if given not in (None, value):
@@ -115,7 +115,6 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
 
 def _words(reader: JsonReader, value: Any) -> Any:
     """``value``, or a list without its empty members if it is one."""
-    value = reader.part(value)
     words = [reader.part(item) for item in value] if isinstance(value, JsonArray) else value
     return [word for word in words if word not in EMPTY] if isinstance(words, list) else words
 

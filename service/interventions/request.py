@@ -154,8 +154,8 @@ class InterventionReader:
         Raises:
             Malformed: not JSON, or a field that is unknown or given twice.
         """
-        fields = collect(parse_object(content, parts), (*self.of_runs, *others))
-        return {name: part for name in fields if (part := self.reader.part(fields[name])) is not None}
+        fields = collect(parse_object(content, parts), (*self.of_runs, *others), self.reader)
+        return {name: value for name, value in fields.items() if value is not None}
 
     @property
     def of_runs(self) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model, source
     json = parse_object(body, parts)
     with np.errstate(over="ignore"):
         reader = JsonReader(parts)
-        parsed = parse_fields(read_fields(json, model, source), reader, model, source)
+        parsed = parse_fields(read_fields(json, reader, model, source), reader, model, source)
         reader.finish(body)
         return parsed
 
@@ -143,7 +143,7 @@ def complete(
     return AttentionRequest(task, plan, stored)
 
 
-def collect(json: JsonObject, known: Sequence[str]) -> dict[str, Any]:
+def collect(json: JsonObject, known: Sequence[str], reader: JsonReader) -> dict[str, Any]:
     """The fields of ``json``, all of which are ``known``.
 
     Raises:
@@ -157,11 +157,11 @@ def collect(json: JsonObject, known: Sequence[str]) -> dict[str, Any]:
             hint = field_hint(name, known) or f"; expected {', '.join(known)}"
             raise Malformed(f"unknown field{hint}", name)
         fields[name] = json[name]
-    return fields
+    return reader.resolved(fields)
 
 
 def read_fields(
-    json: JsonObject, model: Model, source: InputSource[Any], others: Collection[str] = ()
+    json: JsonObject, reader: JsonReader, model: Model, source: InputSource[Any], others: Collection[str] = ()
 ) -> dict[str, Any]:
     """The fields of a request: the model's inputs, ``CHOICES``, those of ``source``, and ``others``.
 
@@ -179,7 +179,7 @@ def read_fields(
             fields[name] = json[name]
         else:
             _check_unknown(name, json, model, (*model.inputs, *choices))
-    return fields
+    return reader.resolved(fields)
 
 
 def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection[str]) -> None:
@@ -252,17 +252,17 @@ def parse_fields(
             else:
                 tensors[name] = indices
     outputs = _outputs(reader, fields, model, needs_one=not computed)
-    flag = reader.part(fields.get(ADDITIVE_MASK))
+    flag = fields.get(ADDITIVE_MASK)
     additive = flag is not None and FLAG.read(ADDITIVE_MASK, flag)
     return ParsedRequest(tensors, outputs, selection, additive, computed, reference)
 
 
 def _indices(name: str, element: Any, model: Model, reader: JsonReader) -> np.ndarray | None:
     """The tensor of the graph's own input of indices; None where ``element`` is read as any other tensor."""
-    before, value = reader.brackets, reader.part(element)
-    if isinstance(value, LongList | LongText) or (isinstance(value, JsonArray) and len(value) <= MAX_ITEMS):
-        value = reader.items(name, value, MAX_ITEMS)
-    indices = index_input(model.signature, name, value)
+    before = reader.brackets
+    if not isinstance(element, JsonArray) or len(element) <= MAX_ITEMS:
+        element = reader.items(name, element, MAX_ITEMS)
+    indices = index_input(model.signature, name, element)
     if indices is None:
         reader.brackets = before
     return indices
@@ -274,7 +274,7 @@ def _may_be_left_out(tensor: TensorSpec, model: Model, source: InputSource[Any])
 
 def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model, source: InputSource[Any]) -> Any:
     """The reference to ``source``. Where the model has an input of that name, too, only a text is a reference."""
-    given = {name: reader.part(fields[name]) for name in source.fields_for(model) if name in fields}
+    given = {name: fields[name] for name in source.fields_for(model) if name in fields}
     own = {name: part for name, part in given.items() if name not in model.inputs or isinstance(part, str)}
     return source.read(own, model, reader)
 

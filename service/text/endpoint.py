@@ -120,11 +120,11 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         tokenizer_of(model)
         json = parse_object(content, parts)
         with np.errstate(over="ignore"):
-            fields = read_fields(json, model, self.source, (*FIELDS, NEXT_TOKENS))
+            reader = JsonReader(parts)
+            fields = read_fields(json, reader, model, self.source, (*FIELDS, NEXT_TOKENS))
             for name in fields if only_texts else ():
                 if name not in FIELDS:
                     raise Malformed(f"unknown field; /v1/tokenize takes {', '.join(FIELDS)}", name)
-            reader = JsonReader(parts)
             texts = read_texts(reader, fields, model, self.settings.max_text_bytes)
             parsed = parse_fields(fields, reader, model, self.source, (LOGITS,) if texts.next_tokens else ())
             reader.finish(content, strict=False)  # a text may have brackets

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import orjson
 
 from service.base.errors import Invalid, Malformed, TooLarge
 from service.base.messages import counted, sizes_words
@@ -64,7 +63,6 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_
         Invalid: there is no text, or a field of another type; ``field`` names it.
         TooLarge: more than ``max_bytes``.
     """
-    fields = {name: reader.part(value) for name, value in fields.items()}
     texts, pairs, targets = (_texts(reader, fields, name, max_bytes) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
         hint = f"; POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
@@ -88,7 +86,7 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_
         isinstance(texts if texts is not None else targets, str),
         _flag(fields, "truncation"),
         _flag(fields, "add_special_tokens") is not False,
-        read_count(reader.part(fields.get(NEXT_TOKENS)), model),
+        read_count(fields.get(NEXT_TOKENS), model),
     )
     check_size(result.size, max_bytes, "text")
     return result
@@ -165,7 +163,7 @@ def tokenizer_of(model: Model) -> Tokenizer:
 
 def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, max_bytes: int) -> str | list[str] | None:
     """One text, or a list of them; None where there is none."""
-    element = reader.part(fields.get(name))
+    element = fields.get(name)
     if element is None:
         return None
     if isinstance(element, str | LongText):
@@ -194,7 +192,7 @@ def decoded(element: str | LongText, name: str, max_bytes: int) -> str:
     content = bytes(element.content)
     check_size(_least_size(content), max_bytes, name, "at least ")
     try:
-        return str(orjson.loads(b'"%b"' % content))
+        return element.text()
     except ValueError:
         raise Malformed("a text has an invalid JSON escape sequence") from None
 

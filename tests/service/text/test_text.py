@@ -167,7 +167,7 @@ def read(field, content, models):
     """The texts in ``field`` of a request, from which this JSON string was cut out."""
     reader, given = JsonReader([LongText(memoryview(content))]), {"text": "a", "text_pair": "b"}
     given[field] = placeholder(0)[1:-1].decode()
-    return read_texts(reader, given, models.block("bert"), MOST)
+    return read_texts(reader, reader.resolved(given), models.block("bert"), MOST)
 
 
 @pytest.mark.parametrize("field", ["text", "text_pair"])
@@ -182,7 +182,7 @@ def test_a_text_that_is_too_long_is_not_decoded(piece, factor, field, applicatio
     models = application.app.repository
     count = (MOST - 1) // len(json.loads(b'"%b"' % piece).encode())
     assert MOST - 4 <= read(field, piece * count, models).size <= MOST
-    monkeypatch.setattr("service.tokens.request.orjson", None)
+    monkeypatch.setattr("service.codec.json_slices.orjson", None)
     with pytest.raises(TooLarge, match=r"at least .*; the limit is 6,000 bytes \(max_text_bytes\)") as error:
         read(field, piece * int(factor * count), models)
     assert error.value.field == field
