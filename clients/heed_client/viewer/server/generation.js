@@ -1,7 +1,7 @@
 // Tokens behind a prompt, one after the other, and what each looked at: the stream of POST v1/generate/{model}, and runs of
 // the model for the weights that it was not asked for.
 import { events, infer, post, ServerError, tensor } from "heed/server/api.js";
-import { Attention } from "heed/data/attention.js";
+import { Attention, plainLabels } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
 import { beginsWord, wordsOf } from "heed/data/tokens.js";
 import { EXACT, kindsOf, pictureOf, rowOfBatch, unitOf } from "heed/server/run.js";
@@ -54,7 +54,7 @@ export function startOf(model, settings, input) {
     const ids = main ?? [];
     const places = words(source.filter(isToken), ids.length);
     const hasWords = model.tokenizer !== null || own.length > 0;
-    const labels = hasWords ? places : numbered(ids); // as those behind them
+    const labels = hasWords ? places : plainLabels(ids.map((id) => `#${id}`)); // as those behind them
     const pictures = /** @type {Record<string, Tensor>} */ (pictureOf(model, input)?.fields ?? {});
     const fields = given || { input_ids: ids };
     return { ids, words: labels, source: pictures, sourceWords: null, patches: [], fields };
@@ -67,8 +67,8 @@ export function startOf(model, settings, input) {
   const data = main ?? Array.from(/** @type {Float32Array} */ (rowOfBatch(tensors[name], batch, 0)));
   return {
     ids,
-    words: words(targetWords.length ? targetWords : numbered(ids), ids.length).map((label, i) =>
-      i ? label : { ...label, special: true },
+    words: words(targetWords.length ? targetWords : plainLabels(ids.map((id) => `#${id}`)), ids.length).map(
+      (label, i) => (i ? label : { ...label, special: true }),
     ),
     source: { [name]: tensor(main ? "int64" : "float32", [1, ...shape], data) },
     sourceWords: main ? words(source.filter(isToken), main.length) : [],
@@ -208,7 +208,9 @@ export class Generation {
     const [layers, heads] = [Number(output.shape[0]), Number(output.shape[2])];
     const last = output.shape.at(-1); // of a spectrogram, whose positions have no words
     const n = isCross && keys.length === 0 ? Number(last) || Object.values(start.source)[0].shape[1] : keys.length;
-    const columns = [keys, start.patches].find(({ length }) => length === n) ?? plain(n);
+    const columns =
+      [keys, start.patches].find(({ length }) => length === n) ??
+      plainLabels(Array.from({ length: n }, (_, i) => String(i)));
     /** @type {Map<Float32Array[], Matrix>} */
     const made = new Map();
     const peek = (/** @type {Settings} */ settings) => {
@@ -332,10 +334,3 @@ export function labelsOf(tokens) {
     return { text: word, special, padding: false, part: 0, ...((isPiece || !begins) && { joined: true }) };
   });
 }
-
-/** Tokens whose words are unknown. @param {number[]} ids @returns {Label[]} */
-const numbered = (ids) => ids.map((id) => ({ text: `#${id}`, special: false, padding: false, part: 0 }));
-
-/** @param {number} count @returns {Label[]} */
-const plain = (count) =>
-  Array.from({ length: count }, (_, i) => ({ text: String(i), special: false, padding: false, part: 0 }));
