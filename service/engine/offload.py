@@ -13,9 +13,14 @@ from service.base.steps import Steps
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Check = Callable[[], None]
 LONG_WORK_NS = 50e6  # work expected to take longer has threads of its own: short work does not wait for it
 MAX_TURN_NS = 500_000  # shorter steps are joined to one turn of the event loop
 MAX_COOPERATIVE = 4  # requests whose JSON is read or written on the event loop at one time
+
+
+def always() -> None:
+    """The check of work that nothing ends."""
 
 
 class Offload:
@@ -57,14 +62,15 @@ class Offload:
         pool = self._pool if expected_ns <= LONG_WORK_NS else self._long
         return await asyncio.get_running_loop().run_in_executor(pool, timed)
 
-    async def run_cooperatively(self, cost: CostModel, size: int, steps: Steps[T]) -> T:
+    async def run_cooperatively(self, cost: CostModel, size: int, steps: Steps[T], check: Check = always) -> T:
         """The result of all ``steps``, done on the event loop; only a few requests at a time are in their steps.
 
-        Each turn of the event loop does one step of each of them, and every other request waits for that.
+        Each turn of the event loop does one step of each of them, and every other request waits for that. Before each
+        turn ``check`` may raise an error, which ends them.
         """
         async with self._cooperative:
             await asyncio.sleep(0)  # else any number of requests, each of one step, would be done in one turn
-            return await run_cooperatively(cost, size, steps)
+            return await run_cooperatively(cost, size, steps, check)
 
     def close(self) -> None:
         """Wait for the threads to finish."""
@@ -72,10 +78,14 @@ class Offload:
         self._long.shutdown()
 
 
-async def run_cooperatively(cost: CostModel, size: int, steps: Steps[T]) -> T:
-    """The result of all steps; between them the event loop serves others. ``cost`` learns how long they take."""
+async def run_cooperatively(cost: CostModel, size: int, steps: Steps[T], check: Check = always) -> T:
+    """The result of all steps; between them the event loop serves others. ``cost`` learns how long they take.
+
+    Before each turn ``check`` may raise an error, which ends them.
+    """
     spent, start = 0, time.thread_time_ns()
     with closing(steps):  # in this task, as its context may have changed
+        check()
         while True:
             try:
                 next(steps)
@@ -90,4 +100,5 @@ async def run_cooperatively(cost: CostModel, size: int, steps: Steps[T]) -> T:
             if step > MAX_TURN_NS:
                 spent += step
                 await asyncio.sleep(0)
+                check()
                 start = time.thread_time_ns()

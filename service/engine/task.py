@@ -148,6 +148,11 @@ class InferenceTask:
             return max_shared_ns > 0
         return self.stored is None and self.forecast_ns <= max_shared_ns
 
+    def cancel(self) -> None:
+        """Take it out of the queue; a run in progress ends between two operators if it may take long."""
+        if self.future is not None:
+            self.future.cancel()
+
     def terminate(self) -> None:
         """End its run, if it is in progress and may take long; ONNX Runtime reads the flag between two operators."""
         if self.options is not None:

@@ -1,46 +1,62 @@
-"""A run whose client disconnects while it is queued is cancelled."""
+"""A request whose client disconnects ends: its run leaves the queue, and its JSON is not read or written further."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-import numpy as np
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive
+from starlette.types import Receive
 
-from service.engine.engine import Engine
-from service.engine.task import InferenceTask
-
+T = TypeVar("T")
 WATCH_DELAY_S = 0.02  # for which a request waits before its client is watched: most are done by then
 
 
-async def run_unless_disconnected(engine: Engine, task: InferenceTask, receive: Receive) -> dict[str, np.ndarray]:
-    """The outputs of ``task``. It is cancelled if the client disconnects while it is queued; a run is not interrupted.
+class ClientWatch:
+    """Waits for the disconnect of a request's client, from a moment after ``start``, when its body has come."""
 
-    Raises:
-        ClientDisconnect: the client disconnected.
-        Exception: any error of ``engine.run``.
-    """
-    is_disconnected = False
-    watch: asyncio.Task[Message] | None = None
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._timer: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._cancel: Callable[[], object] | None = None
+        self._is_disconnected = False
 
-    def begin_to_watch() -> None:
-        nonlocal watch
-        watch = asyncio.ensure_future(receive())
-        watch.add_done_callback(cancel_on_disconnect)
+    def start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(WATCH_DELAY_S, self._begin)
 
-    def cancel_on_disconnect(watched: "asyncio.Task[Message]") -> None:
-        nonlocal is_disconnected
-        if not watched.cancelled() and watched.result()["type"] == "http.disconnect" and task.future is not None:
-            is_disconnected = True
-            task.future.cancel()
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
 
-    timer = asyncio.get_running_loop().call_later(WATCH_DELAY_S, begin_to_watch)
-    try:
-        return await engine.run(task)
-    except asyncio.CancelledError:
-        if is_disconnected:
-            raise ClientDisconnect from None
-        raise
-    finally:
-        timer.cancel()
-        if watch is not None:
-            watch.cancel()
+    def check(self) -> None:
+        """Raises ClientDisconnect: the client disconnected."""
+        if self._is_disconnected:
+            raise ClientDisconnect
+
+    async def cancel_on_disconnect(self, work: Awaitable[T], cancel: Callable[[], object]) -> T:
+        """The result of ``work``, which ``cancel`` cancels.
+
+        Raises:
+            ClientDisconnect: the client disconnected.
+            Exception: any error of ``work``.
+        """
+        self._cancel = cancel
+        try:
+            return await work
+        except asyncio.CancelledError:
+            self.check()
+            raise
+        finally:
+            self._cancel = None
+
+    def _begin(self) -> None:
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._is_disconnected = True
+        if self._cancel is not None:
+            self._cancel()

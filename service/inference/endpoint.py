@@ -1,6 +1,7 @@
 """An inference route: decode, run, encode. Raw ASGI, as this path has to be short."""
 
 import math
+import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from service.base.budget import Reservation
 from service.base.cache import BoundedCache
 from service.base.cost import CostModel
+from service.base.errors import TimedOut
 from service.base.timing import Timing
 from service.codec.json_slices import SEND_TENSORS, LongList, LongText, cut, is_large
 from service.engine.engine import Engine
@@ -22,7 +24,7 @@ from service.http.compression import IDENTITY, MIN_BYTES, choose_encoding, conte
 from service.http.direct import DirectEndpoint, RequestContext
 from service.http.envelope import deadline
 from service.http.response import Fields, Pieces, failure, join, length_of, respond
-from service.inference.disconnect import run_unless_disconnected
+from service.inference.disconnect import ClientWatch
 from service.inference.source import InputSource, SourceInputs
 from service.inference.stages import Stage, Stages, run_inline, run_stages
 from service.model.model import Model
@@ -152,27 +154,33 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         self, path_params: Mapping[str, Any], receive: Receive, context: RequestContext
     ) -> tuple[Pieces, Fields]:
         counts, timing, model = self.engine.counts, context.timing, None
+        client = ClientWatch(receive)
         counts.in_flight += 1
         try:
             model = self.model(path_params)
             self.engine.check_queue()
             body = await self.receive(receive, context)
-            request = await run_stages(self.decode(model, body, context), self.engine.offload)
+            client.start()
+            decoding = self.decode(model, body, context)
+            request = await run_stages(decoding, self.engine.offload, self.decoding_check(client, context))
             task = request.task
+            client.check()
             context.reservation.add(request.response_bytes)
             timing.lap("decode")
             if self.engine.can_run_inline(task):
                 outputs = self.engine.run_inline(task)
             else:
-                outputs = await run_unless_disconnected(self.engine, task, receive)
+                outputs = await client.cancel_on_disconnect(self.engine.run(task), task.cancel)
             timing.record_run(task.queue_ns, task.compute_ns)
-            response = await run_stages(self.encode(request, outputs, context), self.engine.offload)
+            encoding = self.encode(request, outputs, context)
+            response = await run_stages(encoding, self.engine.offload, client.check)
             timing.lap("encode")
         except Exception as error:
             self._count_failure(model, error, timing)
             raise
         finally:
             counts.in_flight -= 1
+            client.close()
         self._count(model, task, timing)
         return response
 
@@ -262,6 +270,18 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
     def deadline(self, context: RequestContext, timeout_us: int = 0) -> int | None:
         """Until when the run has to begin, of ``time.perf_counter_ns``."""
         return deadline(context.timing.started_ns, context.headers, self.settings.deadline_seconds, timeout_us)
+
+    def decoding_check(self, client: ClientWatch, context: RequestContext) -> Callable[[], None]:
+        """Raises ClientDisconnect or TimedOut where a request need not be decoded further."""
+
+        def check() -> None:
+            client.check()
+            deadline_ns = self.deadline(context)
+            if deadline_ns is not None and time.perf_counter_ns() > deadline_ns:
+                self.engine.counts.refused["deadline"] += 1
+                raise TimedOut("Request timeout expired: the deadline passed while the body was decoded")
+
+        return check
 
     def _count(self, model: Model, task: InferenceTask, timing: Timing) -> None:
         run_rows = task.run_rows if task.counts_run else None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from service.base.cost import CostModel
 from service.base.steps import Steps, drain
-from service.engine.offload import Offload
+from service.engine.offload import Check, Offload, always
 
 T = TypeVar("T")
 
@@ -30,8 +30,11 @@ class Stage:
 Stages = Generator[Stage, Any, T]  # each yield is sent the result of its stage
 
 
-async def run_stages(stages: Stages[T], offload: Offload) -> T:
-    """The result of ``stages``: short work on the event loop, steps between other requests, the rest in threads."""
+async def run_stages(stages: Stages[T], offload: Offload, check: Check = always) -> T:
+    """The result of ``stages``: short work on the event loop, steps between other requests, the rest in threads.
+
+    An error of ``check``, which is called between steps, ends them.
+    """
     result = None
     with closing(stages):
         while True:
@@ -40,7 +43,7 @@ async def run_stages(stages: Stages[T], offload: Offload) -> T:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             if isinstance(stage.work, GeneratorType):
-                result = await offload.run_cooperatively(stage.cost, stage.size, stage.work)
+                result = await offload.run_cooperatively(stage.cost, stage.size, stage.work, check)
             else:
                 result = await offload.inline_or_offload(stage.cost, stage.size, stage.work)  # type: ignore[arg-type]
 

@@ -18,6 +18,7 @@ from service.codec.long_tensor import read_all
 from service.http.body import Body, CountedReceive, Headers, read_json_length, require_json
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
+from service.inference.disconnect import ClientWatch
 from service.inference.stages import Stage, Stages, run_stages
 from service.memories.memory import Description
 from service.memories.openapi import DamagedMemory, MemoryDescription, MemoryList
@@ -96,13 +97,16 @@ class MemoriesEndpoint:
         """The decoded body, whose memory is reserved until the context is left."""
         blocks, reservation = self._blocks, Reservation(self._blocks.engine.budget)
         context = RequestContext(request.state.headers, request.state.timing, reservation)
+        client = ClientWatch(request.receive)
         try:
             json_length = read_json_length(context.headers)
             if json_length is None:
                 require_json(context.headers)
             body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, json_length)
-            yield await run_stages(self._decode(body, context, memory), blocks.engine.offload)
+            client.start()
+            yield await run_stages(self._decode(body, context, memory), blocks.engine.offload, client.check)
         finally:
+            client.close()
             reservation.release()
 
     async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:

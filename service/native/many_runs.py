@@ -2,11 +2,10 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from service.base.budget import Reservation
@@ -14,6 +13,7 @@ from service.base.errors import HeedError
 from service.http.body import CountedReceive
 from service.http.direct import RequestContext
 from service.http.response import JSON, Pieces, error_response, failure, respond
+from service.inference.disconnect import ClientWatch
 from service.inference.stages import Stages, run_stages
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
@@ -31,6 +31,7 @@ class StreamableRequest(Protocol):
 
 
 R = TypeVar("R", bound=StreamableRequest)
+T = TypeVar("T")
 
 
 class ManyRunsEndpoint(ABC, Generic[R]):
@@ -84,25 +85,27 @@ class ManyRunsEndpoint(ABC, Generic[R]):
         reservation = Reservation(self.engine.budget)
         version = NO_MODEL
         context = RequestContext(state["headers"], state["timing"], reservation)
-        timing = context.timing
+        timing, counted = context.timing, CountedReceive(receive, reservation)
+        client = ClientWatch(counted)
         counts.in_flight += 1
         try:
             model = self.model(scope["path_params"])
             version = model.name, model.version
             self.check(model)
             self.engine.check_queue()
-            counted = CountedReceive(receive, reservation)
             content, _ = await self.pipeline.receive(counted, context)
+            client.start()
             decoding = self.decode(model, content, scope["path"], context)
+            check = self.pipeline.decoding_check(client, context)
             try:
-                request = await run_stages(decoding, self.engine.offload)
+                request = await run_stages(decoding, self.engine.offload, check)
             except HeedError as error:
                 raise self.named(error) from None
             timing.lap("decode")
             if request.stream:
-                await _unless_disconnected(self._stream(request, scope, send), counted)
+                await _unless_disconnected(self._stream(request, scope, send), client)
             else:
-                pieces = await _unless_disconnected(self.answer(request), counted)
+                pieces = await _unless_disconnected(self.answer(request), client)
                 await respond(send, pieces, JSON)
             timing.lap("compute")
         except Exception as error:
@@ -110,6 +113,7 @@ class ManyRunsEndpoint(ABC, Generic[R]):
             raise
         finally:
             counts.in_flight -= 1
+            client.close()
             reservation.release()
         counts.observe(version, self.api, timing)
 
@@ -138,29 +142,14 @@ def event(name: str, json: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), json)
 
 
-async def _unless_disconnected(work: Awaitable[Any], receive: Receive) -> Any:
+async def _unless_disconnected(work: Coroutine[Any, Any, T], client: ClientWatch) -> T:
     """The result of ``work``, which is cancelled if the client disconnects.
 
     Raises:
         ClientDisconnect: it did.
     """
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_disconnect(receive))
-    try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnect
-    finally:
-        for task in (working, watching):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    return await client.cancel_on_disconnect(working, working.cancel)
 
 
 def _body(content: bytes, more: bool = True) -> dict[str, Any]:

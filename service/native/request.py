@@ -115,6 +115,8 @@ def read(
         TooMuchMemory, Overloaded: there is no room for its tensors.
     """
     parsed = parse(body, parts, model, source)
+    if parsed.reference is None and any(isinstance(tensor, LongTensor) for tensor in parsed.tensors.values()):
+        check_complete(parsed, parsed.tensors, model)
     return parsed, (yield from read_all(parsed.tensors, reservation))
 
 
@@ -141,6 +143,16 @@ def complete(
         inputs = stored.add_to(inputs)
     task = InferenceTask(model, estimate, inputs, plan.run.graph_outputs, estimate.sizes.get("batch", 1), stored=stored)
     return AttentionRequest(task, plan, stored)
+
+
+def check_complete(
+    parsed: ParsedRequest, given: Collection[str], model: Model, of_source: Sequence[str] = ()
+) -> None:
+    """Raises Invalid: an input that the outputs, or those ``of_source``, require is not among ``given``."""
+    answered = graph_outputs(parsed.outputs, model.signature)
+    for name in model.signature.missing(given, (*answered, *parsed.computed, *of_source)):
+        needing = [output for output in answered if output in model.signature.omissible.get(name, ())]
+        raise Invalid(f"missing (required{f' for {needing[0]}' if needing else ''})", name)
 
 
 def collect(json: JsonObject, known: Sequence[str], reader: JsonReader) -> dict[str, Any]:
@@ -297,10 +309,8 @@ def _plan(
     if plan is not None:
         check_values(model.signature, tensors, plan.run.estimate.sizes)
         return plan
+    check_complete(parsed, stored.covers(tensors) if stored else tensors, model, stored.outputs if stored else ())
     answered = graph_outputs(outputs, model.signature)
-    for name in model.signature.missing(stored.covers(tensors) if stored else tensors, (*answered, *computed)):
-        needing = [output for output in answered if output in model.signature.omissible.get(name, ())]
-        raise Invalid(f"missing (required{f' for {needing[0]}' if needing else ''})", name)
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}

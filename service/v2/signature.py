@@ -17,7 +17,7 @@ def check_inputs(model: Model, inputs: Mapping[str, np.ndarray], outputs: Collec
         Malformed: an input that ``outputs`` require is missing.
         Invalid: a rank, a fixed dimension or a number of rows does not match the model's.
     """
-    _check_complete(model, inputs.keys(), outputs)
+    check_complete(model, inputs.keys(), outputs)
     for name, array in inputs.items():
         if not _fits(model.inputs[name].shape, array.shape):
             expected, got = (",".join(map(str, dims)) for dims in (wire_shape(model.inputs[name]), array.shape))
@@ -32,7 +32,8 @@ def wire_shape(tensor: TensorSpec) -> list[int]:
     return [int(symbol(dim)) if symbol(dim).isdecimal() else -1 for dim in tensor.shape]
 
 
-def _check_complete(model: Model, given: Collection[str], outputs: Collection[str]) -> None:
+def check_complete(model: Model, given: Collection[str], outputs: Collection[str]) -> None:
+    """Raises Malformed: an input that ``outputs`` require is not among ``given``."""
     missing = model.signature.missing(given, outputs)
     if missing:
         required = [name for name, of in model.inputs.items() if of.required]

@@ -86,6 +86,9 @@ def parse(
             selection=parameters.selection(others, model),
             reference=source.read(others, model, None) if model.spec else None,
         )
+        if asked.reference is None and any(isinstance(tensor, LongTensor) for tensor in tensors.values()):
+            names = [*tensors, *(one.name for one in binary_inputs), *own]
+            signature.check_complete(model, names, run_outputs(model, [output.name for output in outputs]))
         return asked, tensors, _id(reader.part(request.get("id")))
 
 
