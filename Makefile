@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve wheel exports model_repository test test-all test-families test-ray test-perf-analyzer fresh mutants container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
+.PHONY: help serve wheel exports model_repository test test-all test-families test-ray test-perf-analyzer fresh mutants container soak bench bench-gpu bench-viewer docs lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -64,9 +64,6 @@ bench: $(VENV)/.bench  ## compare Heed with baselines and other servers; BENCH=-
 
 bench-gpu: $(VENV)/.dev  ## measure numbers and times on a GPU, which CI has not; BENCH=--help says how
 	$(BIN)/python -m benchmarks.gpu $(BENCH)
-
-bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server at HOST:PORT
-	$(BIN)/python -m benchmarks.loadtest http://$(HOST):$(PORT)
 
 bench-viewer: $(VENV)/.dev  ## measure the viewer in Chromium: time until all heads are drawn, frames, memory
 	$(BIN)/python -m benchmarks.viewer
