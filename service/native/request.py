@@ -145,9 +145,7 @@ def complete(
     return AttentionRequest(task, plan, stored)
 
 
-def check_complete(
-    parsed: ParsedRequest, given: Collection[str], model: Model, of_source: Sequence[str] = ()
-) -> None:
+def check_complete(parsed: ParsedRequest, given: Collection[str], model: Model, of_source: Sequence[str] = ()) -> None:
     """Raises Invalid: an input that the outputs, or those ``of_source``, require is not among ``given``."""
     answered = graph_outputs(parsed.outputs, model.signature)
     for name in model.signature.missing(given, (*answered, *parsed.computed, *of_source)):
