@@ -52,6 +52,6 @@ class Admission:
             if wait_ns > MAX_WAIT_FRACTION * (task.deadline - task.queued_at_ns):
                 self._refused["deadline"] += 1
                 raise Overloaded(
-                    f"the request would wait {wait_ns / 1e9:.1f} s in the queue, too long for its deadline",
+                    f"the request would wait {wait_ns / 1e6:,.0f} ms in the queue, too long for its deadline",
                     max(1, math.ceil(wait_ns / 1e9)),
                 )

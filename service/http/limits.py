@@ -8,6 +8,7 @@ written after the answers to the requests before it.
 import asyncio
 import fcntl
 import math
+import select
 import socket
 import sys
 import termios
@@ -135,6 +136,7 @@ class LimitedProtocol(Connection):
     def close_if_overdue(self, now: float) -> None:
         """Close it if what is awaited should have come, or gone, by ``now``, of ``time.monotonic``."""
         self._close_if_stalled(now)
+        self._close_if_hung_up()
         if now - self._awaited_since <= self.read_timeout_seconds:
             return
         if self.flow.read_paused:  # it is this end that does not read
@@ -169,6 +171,14 @@ class LimitedProtocol(Connection):
             self._unwritten_since = math.inf
             self.counts.refused["write_timeout_seconds"] += 1
             self.transport.abort()
+
+    def _close_if_hung_up(self) -> None:
+        """Close it if the client has closed it: the transport does not see that while it does not read on."""
+        if self._reading.is_blocked and not self.transport.is_closing():
+            hang_up = select.poll()
+            hang_up.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+            if hang_up.poll(0):
+                self.transport.close()
 
     def _refuse(self, status: int, detail: str, limit: str = "") -> None:
         """Write an error in place of the answer to the request that is coming, unless it has been answered already.

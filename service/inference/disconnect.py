@@ -43,6 +43,8 @@ class ClientWatch:
             Exception: any error of ``work``.
         """
         self._cancel = cancel
+        if self._is_disconnected:
+            cancel()
         try:
             return await work
         except asyncio.CancelledError:

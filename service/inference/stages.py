@@ -33,7 +33,7 @@ Stages = Generator[Stage, Any, T]  # each yield is sent the result of its stage
 async def run_stages(stages: Stages[T], offload: Offload, check: Check = always) -> T:
     """The result of ``stages``: short work on the event loop, steps between other requests, the rest in threads.
 
-    An error of ``check``, which is called between steps, ends them.
+    An error of ``check``, which is called before each stage and between steps, ends them.
     """
     result = None
     with closing(stages):
@@ -42,6 +42,7 @@ async def run_stages(stages: Stages[T], offload: Offload, check: Check = always)
                 stage = stages.send(result)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
+            check()
             if isinstance(stage.work, GeneratorType):
                 result = await offload.run_cooperatively(stage.cost, stage.size, stage.work, check)
             else:

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from service.memories.state import State
 from service.memories.stored import (
     KEY_VALUE,
     Reference,
+    StoredInputs,
     StoredMemory,
     attends_to_itself,
     check_appended,
@@ -39,6 +41,16 @@ from service.native.endpoint import AttentionEndpoint
 Tensors = dict[str, np.ndarray]
 SHARED_FIELDS = {"block", "version", "dtype", "content", "created", "expires"}  # of both descriptions
 ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A decoded body, whose ``client`` waits; its run has to begin until ``deadline``."""
+
+    upload: Upload
+    tensors: Tensors
+    client: ClientWatch
+    deadline: int | None
 
 
 class MemoriesEndpoint:
@@ -58,19 +70,23 @@ class MemoriesEndpoint:
             existing = await self._thread(self._store.find, tags, owner)
             if existing is not None:
                 return _answer(existing, 200)
-        async with self._received(request) as (upload, tensors):
-            rows = await self._rows(upload, tensors)
-            return _answer(await self._thread(self._create, upload, rows, owner), 201)
+        async with self._received(request) as received:
+            rows = await self._rows(received)
+            received.client.check()
+            return _answer(await self._thread(self._create, received.upload, rows, owner), 201)
 
     async def append(self, request: Request) -> Response:
         """Append keys and values, all or none."""
         memory = await self._get(request)
-        async with self._received(request, memory) as (upload, tensors):
+        async with self._received(request, memory) as received:
+            model = received.upload.model
             with memory.use():
-                if upload.model is not None and attends_to_itself(upload.model):
-                    await self._run_on(memory, upload, upload.model, tensors)
+                if model is not None and attends_to_itself(model):
+                    await self._run_on(memory, received, model)
                 else:
-                    await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
+                    rows = await self._rows(received)
+                    received.client.check()
+                    await self._thread(self._append, memory, received.upload, rows)
         return _answer(memory, 200)
 
     async def list(self, _: Request) -> ASGIApp:
@@ -91,9 +107,7 @@ class MemoriesEndpoint:
         return await self._thread(self._memories.get, request.path_params["memory"], request.state.headers)
 
     @asynccontextmanager
-    async def _received(
-        self, request: Request, memory: StoredMemory | None = None
-    ) -> AsyncIterator[tuple[Upload, Tensors]]:
+    async def _received(self, request: Request, memory: StoredMemory | None = None) -> AsyncIterator[Received]:
         """The decoded body, whose memory is reserved until the context is left."""
         blocks, reservation = self._blocks, Reservation(self._blocks.engine.budget)
         context = RequestContext(request.state.headers, request.state.timing, reservation)
@@ -104,27 +118,35 @@ class MemoriesEndpoint:
                 require_json(context.headers)
             body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, json_length)
             client.start()
-            yield await run_stages(self._decode(body, context, memory), blocks.engine.offload, client.check)
+            deadline, check = blocks.deadline(context), blocks.decoding_check(client, context)
+            upload, tensors = await run_stages(self._decode(body, context, memory), blocks.engine.offload, check)
+            yield Received(upload, tensors, client, deadline)
         finally:
             client.close()
             reservation.release()
 
-    async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:
-        if upload.model is None:
-            return plain_rows(tensors)
-        task = projection_task(upload.model, tensors, self._blocks.settings.max_memory_bytes)
-        return projected_rows(upload.model, await self._blocks.engine.run(task))
+    async def _rows(self, received: Received) -> Rows:
+        model = received.upload.model
+        if model is None:
+            return plain_rows(received.tensors)
+        return projected_rows(model, await self._run(received, model))
 
-    async def _run_on(self, memory: StoredMemory, upload: Upload, model: Model, tensors: Tensors) -> None:
+    async def _run(self, received: Received, model: Model, stored: StoredInputs | None = None) -> Tensors:
+        blocks, client = self._blocks, received.client
+        limit = blocks.settings.max_memory_bytes
+        task = projection_task(model, received.tensors, limit, received.deadline, stored)
+        client.check()
+        return await client.cancel_on_disconnect(blocks.engine.run(task), task.cancel)
+
+    async def _run_on(self, memory: StoredMemory, received: Received, model: Model) -> None:
         """Append the outputs of a block that attends to itself: its positions and deeper layers need stored keys."""
         while True:
-            stored = self._store.inputs(memory, Reference(memory.id, True, upload.at, "at"), model)
-            task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)
+            stored = self._store.inputs(memory, Reference(memory.id, True, received.upload.at, "at"), model)
             try:
-                await self._blocks.engine.run(task)
+                await self._run(received, model, stored)
                 return
             except Conflict:  # another request appended meanwhile
-                if upload.at is not None:
+                if received.upload.at is not None:
                     raise
 
     def _decode(

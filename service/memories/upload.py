@@ -163,7 +163,11 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
 
 
 def projection_task(
-    model: Model, tensors: Mapping[str, np.ndarray], max_memory_bytes: int, stored: StoredInputs | None = None
+    model: Model,
+    tensors: Mapping[str, np.ndarray],
+    max_memory_bytes: int,
+    deadline: int | None,
+    stored: StoredInputs | None = None,
 ) -> InferenceTask:
     """The run whose outputs ``present_key`` and ``present_value`` are stored, or appended to the memory of ``stored``.
 
@@ -187,7 +191,8 @@ def projection_task(
     if stored is not None:
         inputs = stored.add_to(inputs)
     estimate = model.estimate(inputs, PRESENT, model.bind(inputs), max_memory_bytes)
-    return InferenceTask(model, estimate, inputs, PRESENT, estimate.sizes.get("batch", 1), stored=stored)
+    rows = estimate.sizes.get("batch", 1)
+    return InferenceTask(model, estimate, inputs, PRESENT, rows, deadline=deadline, stored=stored)
 
 
 def projected_rows(model: Model, outputs: Mapping[str, np.ndarray]) -> Rows:

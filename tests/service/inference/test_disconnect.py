@@ -1,9 +1,19 @@
-"""The JSON of a request is read no further once its client has gone or its deadline has passed."""
+"""A request ends once its client has gone or its deadline has passed, whatever is done for it then."""
+
+import asyncio
+import shutil
+import time
 
 import pytest
+from starlette.requests import ClientDisconnect
 
+from service.base.cost import CostModel
 from service.base.errors import CLIENT_CLOSED_REQUEST
-from tests.support.http_requests import SDPA, http
+from service.engine.offload import Offload
+from service.inference.disconnect import ClientWatch
+from service.inference.stages import Stage, run_stages
+from tests.support import graphs
+from tests.support.http_requests import SDPA, http, slow
 from tests.support.in_process import Client, serving_in_process
 from tests.support.waiting import until
 
@@ -18,8 +28,12 @@ V2 = ('{"inputs": [' + ", ".join(INPUT % name for name in ("query", "key", "valu
 
 
 @pytest.fixture(scope="module")
-def service(two_blocks):
-    with serving_in_process(two_blocks) as service:
+def service(repository, tmp_path_factory):
+    models = tmp_path_factory.mktemp("models")
+    for name in ("scaled_dot_product", "decoder"):
+        shutil.copytree(repository / name, models / name)
+    graphs.slow(models / "slow" / "1", 2000)
+    with serving_in_process(models, inline_ns=0) as service:
         yield service
 
 
@@ -57,6 +71,75 @@ def test_a_missing_input_is_found_before_the_others_are_read(service, path, body
     with Client(service) as client:
         answer = client.ask(http(body.replace(LONG, BROKEN).encode(), path))
     assert (answer.status, b"missing" in answer.body) == (status, True)
+
+
+def test_a_disconnect_is_seen_behind_bytes_that_are_not_read_yet(service):
+    """Such as the line break that some clients send after a body."""
+    counts = service.server.config.app.counts
+    failed = _closed(counts)
+    with Client(service) as client:
+        own = client.connection
+        client.send(slow() + b"\r\n")
+        until(lambda: own._reading.is_blocked)
+    own.loop.call_soon_threadsafe(own.close_if_overdue, time.monotonic())
+    until(lambda: not counts.in_flight)
+    assert _closed(counts) == failed + 1
+
+
+def test_a_memory_whose_client_has_gone_is_not_stored(service):
+    engine = service.server.config.app.fast_path.routes.find_url(SDPA.encode()).endpoint.engine
+    ids = str([[1] * 510] * 256)  # whose keys take a second
+    with Client(service) as client:
+        client.send(http(f'{{"block": "decoder", "input_ids": {ids}}}'.encode(), "/v1/memories"))
+        until(lambda: engine.running or engine.queued)
+    until(lambda: not (service.budget.used or engine.running or engine.queued))
+    with Client(service) as client:
+        assert b'"memories":[]' in client.ask(http(b"", "/v1/memories", method="GET")).body
+
+
+def test_the_deadline_of_a_memory_is_that_of_its_run(service):
+    body = b'{"block": "decoder", "input_ids": [[1, 2]]}'
+    with Client(service) as client:
+        statuses = [
+            client.ask(http(body, "/v1/memories", f"X-Request-Timeout: {value}")).status for value in (0, "abc")
+        ]
+    assert statuses == [504, 400]
+
+
+@pytest.mark.anyio
+async def test_what_begins_after_the_disconnect_is_cancelled():
+    is_gone = asyncio.Event()
+
+    async def receive() -> dict[str, str]:
+        is_gone.set()
+        return {"type": "http.disconnect"}
+
+    client = ClientWatch(receive)
+    client.start()
+    await is_gone.wait()
+    work = asyncio.ensure_future(asyncio.Event().wait())
+    with pytest.raises(ClientDisconnect):
+        await client.cancel_on_disconnect(work, work.cancel)
+    assert work.cancelled()
+
+
+@pytest.mark.anyio
+async def test_a_disconnect_during_a_stage_in_a_thread_ends_the_stages():
+    done = []
+
+    def check() -> None:
+        if done:
+            raise ClientDisconnect
+
+    def stages():
+        yield Stage(CostModel(), 1, lambda: done.append("first"))
+        yield Stage(CostModel(), 1, lambda: done.append("second"))
+
+    offload = Offload(1)
+    with pytest.raises(ClientDisconnect):
+        await run_stages(stages(), offload, check)
+    offload.close()
+    assert done == ["first"]
 
 
 def _closed(counts) -> int:
