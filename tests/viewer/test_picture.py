@@ -28,7 +28,7 @@ MODELS = {  # the family, and what its preprocessor_config.json has
         {"image_mean": [0.25], "do_rescale": False, "do_center_crop": True, "size": {"shortest_edge": 16}},
     ),
 }
-CANVAS = ".picture canvas"
+CANVAS = ".picture > canvas"
 VALUES = np.random.default_rng(5).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)  # of a picture
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
@@ -119,18 +119,22 @@ def test_a_built_in_picture_is_the_first_view_of_a_vision_model_only(open_model,
 
 def test_weights_of_a_dropped_picture_are_those_of_the_server(open_model, vision):
     weights = weights_of(vision, "vit", normalised(VALUES))
-    page = open_model("vit&layer=1&head=2&palette=viridis&range=row&scale=sqrt&opacity=0", VALUES)
+    page = open_model("vit&layer=1&head=2&palette=viridis&scale=sqrt&opacity=0", VALUES)
     expect(page.get_by_role("region", name="input")).to_contain_text(f"noise.png, {WIDTH} × {HEIGHT} pixels")
     expect_row(page, weights[1, 2, 0])
     assert np.abs(colours(page, HEIGHT, WIDTH) - VALUES).max() <= 1
-    page.get_by_role("slider", name="opacity").fill("1")
+    page.get_by_role("slider", name="strength of the colours").fill("1")
     row = weights[1, 2, 0]
-    levels = np.sqrt(row / row.max())[1:].reshape(ROWS, COLUMNS)
+    levels = np.sqrt(row[1:] / row[1:].max()).reshape(ROWS, COLUMNS)
+    ends = page.locator(".legend small").all_inner_texts()
+    assert (ends[0], float(ends[-1])) == ("0", pytest.approx(row[1:].max(), abs=5e-4))
     each = lambda values: np.repeat(np.repeat(values, SIDE, 0), SIDE, 1)  # noqa: E731  of a patch's pixels
     over, shares = each(255 * colormaps["viridis"](levels)[..., :3]), each(levels)[..., None]
-    for opacity in (1, 0.5):  # where the weight is low, the picture is seen
-        page.get_by_role("slider", name="opacity").fill(str(opacity))
-        expected = VALUES + opacity * shares * (over - VALUES)
+    grey = VALUES @ [0.3, 0.59, 0.11]  # the luminance of CSS's blend modes
+    for opacity in (1, 0.5):  # where the weight is low, the picture is seen, with less colour
+        page.get_by_role("slider", name="strength of the colours").fill(str(opacity))
+        faded = VALUES + 0.75 * opacity * (grey[..., None] - VALUES)
+        expected = faded + opacity * shares * (over - faded)
         assert np.abs(colours(page, HEIGHT, WIDTH) - expected).max() <= 4  # a level may be rounded up or down
     page.get_by_role("combobox", name="show").select_option("mean of heads")
     expect_row(page, weights[1].mean(0)[0])
@@ -145,30 +149,49 @@ def test_pointer_and_keys_select_patches(open_model, vision):
     expect_row(page, weights[0])
     canvas, selection, tip = page.locator(CANVAS), page.locator(".selection"), page.locator(".picture .tip")
     canvas.hover(position=middle(page, 3, 5))
-    expect(tip).to_have_text(f"3,5: {weights[0, 24]:.4f}")
+    expect(tip).to_have_text(f"row 3, column 5: {weights[0, 24]:.4f}")
     canvas.click(position=middle(page, 1, 2))
-    expect(selection).to_contain_text("“1,2” (9) looks at")
+    expect(selection).to_contain_text("“row 1, column 2” (9) looks at")
     expect_row(page, weights[9])
     canvas.press("ArrowDown")
     canvas.press("ArrowRight")
-    expect(selection).to_contain_text("“2,3” (16) looks at")
+    expect(selection).to_contain_text("“row 2, column 3” (16) looks at")
     for key in ("ArrowUp",) * 5 + ("ArrowLeft",) * 7:  # the last ones are past the edge
         canvas.press(key)
-    expect(selection).to_contain_text("“0,0” (1) looks at")
-    page.get_by_role("combobox", name="a patch").select_option("is looked at by")
-    expect(selection).to_contain_text("“0,0” (1) is looked at by")
+    expect(selection).to_contain_text("“row 0, column 0” (1) looks at")
+    page.get_by_role("combobox", name="the selected patch").select_option("is looked at by")
+    expect(selection).to_contain_text("“row 0, column 0” (1) is looked at by")
     expect_row(page, weights[:, 1])
     canvas.hover(position=middle(page, 2, 2))
-    expect(tip).to_have_text(f"2,2: {weights[15, 1]:.4f}")
+    expect(tip).to_have_text(f"row 2, column 2: {weights[15, 1]:.4f}")
     assert "key=1" in fragment(page)
     canvas.press("Escape")
     expect(selection).to_contain_text("“[CLS]” (0) is looked at by")
     canvas.press("ArrowLeft")
-    expect(selection).to_contain_text("“0,0” (1) is looked at by")
+    expect(selection).to_contain_text("“row 0, column 0” (1) is looked at by")
     page.get_by_role("button", name="[CLS]").click()
     expect_row(page, weights[:, 0])
     page.mouse.move(5, 5)
     expect(tip).to_be_hidden()
+
+
+def test_the_first_sentence_names_the_patch_and_each_head_has_its_picture(open_model, vision):
+    weights = weights_of(vision, "vit", normalised(VALUES))[0]
+    page = open_model("vit&opacity=1", VALUES)
+    expect_row(page, weights[0, 0])
+    for head in (0, 2):
+        patch = int(weights[head, 0, 1:].argmax())
+        said = f"“[CLS]” looks most at row {patch // COLUMNS}, column {patch % COLUMNS}"
+        expect(page.locator(".headline")).to_contain_text(said)
+        heads = page.get_by_role("region", name="every head").get_by_role("button")
+        expect(heads).to_have_count(4)
+        expect(heads.nth(head)).to_have_attribute("aria-pressed", "true")
+        heads.nth(2).click()
+    expect_row(page, weights[2, 0])
+    page.get_by_role("combobox", name="the selected patch").select_option("is looked at by")
+    expect(page.locator(".headline")).to_contain_text("“[CLS]” is looked at most by row")
+    large, small = (pixels(page, f"{selector} canvas").astype(float) for selector in (".picture >", ".head-pictures"))
+    assert large.shape[1] > small.shape[1] > 0
 
 
 @pytest.mark.parametrize("width", [16, 41])
@@ -255,7 +278,7 @@ def test_tensors_in_place_of_a_picture(open_model, vision, tmp_path):
     expect_row(page, weights_of(vision, "vit", given[:1])[0, 0, 0])
     page.get_by_role("combobox", name="row of the batch").select_option("1")
     expect_row(page, weights_of(vision, "vit", given[1:])[0, 0, 0])
-    page.get_by_role("slider", name="opacity").fill("0")
+    page.get_by_role("slider", name="strength of the colours").fill("0")
     seen = np.moveaxis(given[1], 0, -1) * STD + MEAN
     assert np.abs(colours(page, HEIGHT, WIDTH) - np.clip(seen / FACTOR, 0, 255)).max() <= 1
     page.get_by_role("radio", name="test picture").check()

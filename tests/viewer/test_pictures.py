@@ -58,8 +58,8 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
     picture.hover(position={"x": box["width"] * 0.4, "y": box["height"] * 0.9})  # row 3, column 1
     first = answer.tokens.index("<image>")
     tip = page.locator(".picture .tip")
-    expect(tip).to_contain_text("3,1: ")
-    assert number(tip, "3,1:") == pytest.approx(weights[last, first + 13], rel=0.01)
+    expect(tip).to_contain_text("row 3, column 1: ")
+    assert number(tip, "column 1:") == pytest.approx(weights[last, first + 13], rel=0.01)
     assert "text=the+cat+sat" in fragment(page)
 
 
@@ -75,7 +75,7 @@ def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page,
     expect(chips).to_have_count(5)
     page.get_by_role("application").press("ArrowRight")  # from the first word to the first patch
     expect(page.get_by_role("application")).to_have_accessible_name(
-        re.compile(f"{label}, coloured by what “0,0” looks")
+        re.compile(f"{label}, coloured by what “row 0, column 0” looks")
     )
     page.get_by_role("textbox", name="text", exact=True).fill("who sat on")
     page.get_by_role("button", name="remove the picture").click()
@@ -94,7 +94,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
     page.get_by_role("button", name="use the test picture").click()
     words = page.get_by_role("group", name="prompt and generated text")
-    expect(words).to_contain_text("3,3")  # the prompt with the picture
+    expect(words).to_contain_text("row 3, column 3")  # the prompt with the picture
     expect(page.locator("#view")).to_contain_text("3 tokens")
     words.get_by_role("button").last.click()
     expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)

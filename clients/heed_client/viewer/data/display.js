@@ -16,6 +16,7 @@
  */
 
 const DECADES = 4; // of the logarithmic scale
+const TINY = 1e-9; // a number below is 0 in a cell
 
 /** Places of the tokens that are visible. @param {Label[]} labels @param {Settings} settings */
 export function visible(labels, settings) {
@@ -65,12 +66,8 @@ export function show(matrix, rows, columns, settings, globalMax) {
     const top = settings.range === "row" ? largest(values.subarray(i * n, (i + 1) * n), isDiverging) : high;
     for (let index = i * n; index < (i + 1) * n; index++) {
       const value = values[index];
-      if (value === -Infinity || value !== value || (isCausal && keys[index - i * n] > places[i])) levels[index] = NaN;
-      else if (Math.abs(value) < settings.threshold) levels[index] = isDiverging ? 0.5 : 0;
-      else
-        levels[index] = isDiverging
-          ? 0.5 + (Math.sign(value) * scaled(Math.abs(value) / top, settings.scale)) / 2
-          : scaled(value / top, settings.scale);
+      const isMasked = isCausal && keys[index - i * n] > places[i];
+      levels[index] = isMasked ? NaN : levelOf(value, top, isDiverging, settings);
     }
   }
   if (settings.range === "row") high = NaN;
@@ -86,6 +83,14 @@ export function show(matrix, rows, columns, settings, globalMax) {
     isDiverging,
     error: matrix.error * factor,
   };
+}
+
+/** How high the colour of a value is, from 0 to 1; NaN = it is masked. @param {number} value @param {number} top  value of the level 1
+ *  @param {boolean} isDiverging @param {Pick<Settings, "scale" | "threshold">} settings */
+export function levelOf(value, top, isDiverging, { scale, threshold }) {
+  if (value === -Infinity || value !== value) return NaN;
+  const level = Math.abs(value) < threshold ? 0 : scaled((isDiverging ? Math.abs(value) : value) / top, scale);
+  return isDiverging ? 0.5 + (Math.sign(value) * level) / 2 : level;
 }
 
 /** How much the visible queries look at each visible key on average, as one row; null of scores and differences.
@@ -188,8 +193,24 @@ export function renormalised(matrix, rows, columns, settings) {
   return { ...matrix, values, error: shown.error };
 }
 
-/** How strong a level is: of values with two signs the distance from 0. @param {Shown} shown @param {number} level */
+/** How strong a level is: of values with two signs the distance from 0. @param {Pick<Shown, "isDiverging">} shown @param {number} level */
 export const strength = ({ isDiverging }, level) => (isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0;
+
+/** A number as text, with four digits that count, or as few as it has. @param {number} value */
+export function significant(value) {
+  if (!Number.isFinite(value)) return format(value);
+  const size = Math.abs(value);
+  const text = size > 0 && size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  return text.replaceAll("-", "−");
+}
+
+/** A number in a cell, at most four digits; 0 stands for nothing else. @param {number} value */
+export function short(value) {
+  const size = Math.abs(value);
+  const text =
+    size >= TINY && size < 0.01 ? value.toExponential(0) : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return size < TINY ? "0" : text.replaceAll("-", "−");
+}
 
 /** A weight as text: as exact as it is known. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {

@@ -80,10 +80,11 @@ export function palette(name, isDiverging = false) {
   return table;
 }
 
-/** The colour of a level from 0 to 1, as CSS writes it. @param {Uint32Array} table @param {number} level */
-export function css(table, level) {
+/** The colour of a level from 0 to 1, as CSS writes it. @param {Uint32Array} table @param {number} level @param {number} [opacity] */
+export function css(table, level, opacity = 1) {
   const word = table[Math.round(255 * Math.min(1, Math.max(0, level || 0)))];
-  return `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
+  const colour = `${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255}`;
+  return opacity < 1 ? `rgb(${colour} / ${opacity})` : `rgb(${colour})`;
 }
 
 /** Black or white, whichever is easier to read on a colour. @param {Uint32Array} table @param {number} level */

@@ -45,6 +45,8 @@ const LOOKS = /** @type {const} */ (["scale", "range", "palette", "threshold", "
 const CONTROLS = {
   model: ["sort", ...LOOKS],
   head: ["head", "combine", ...LOOKS.filter((name) => name !== "palette")], // heads have colours of their own
+  // The colours of a picture reach as far as the weights that are drawn.
+  picture: ["head", "combine", ...LOOKS.filter((name) => !["range", "threshold"].includes(name))],
   ablate: LOOKS, // its grid chooses the head
   patch: [],
   lens: ["palette"],

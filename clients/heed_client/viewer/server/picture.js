@@ -1,4 +1,5 @@
 // Pictures as a vision model takes them: pixel_values of a file or of a built-in picture, and a picture of pixel_values.
+import { patchName } from "heed/data/picture.js";
 import { tensor } from "heed/server/api.js";
 import { MAX_BYTES } from "heed/server/files.js";
 
@@ -62,7 +63,7 @@ export function patchesIn(count, special, { shape }) {
   return side * side === count ? { special, rows: side, columns: side, size: shape[3] / side } : null;
 }
 
-/** Labels of the positions: special tokens, then "row,column"; none if they are unknown. @param {Model} model @returns {Label[]} */
+/** Labels of the positions: special tokens, then those of the patches; none if they are unknown. @param {Model} model @returns {Label[]} */
 export function patchLabels(model) {
   const patches = patchesOf(model) ?? patchesOfEncoder(model);
   if (!patches) return [];
@@ -79,7 +80,7 @@ export function patchLabels(model) {
   );
   return [
     ...names.map((name) => label(name, true)),
-    ...Array.from({ length: rows * columns }, (_, i) => label(`${Math.floor(i / columns)},${i % columns}`)),
+    ...Array.from({ length: rows * columns }, (_, i) => label(patchName(i, columns))),
   ];
 }
 

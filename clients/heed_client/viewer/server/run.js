@@ -3,6 +3,7 @@ import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Arrival } from "heed/data/arrival.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
+import { patchName } from "heed/data/picture.js";
 import { decoderStart, patchesIn, patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
 import { randomFields, toInput, toJson } from "heed/server/request.js";
 import { wordsOf } from "heed/data/tokens.js";
@@ -158,8 +159,7 @@ export async function fromTexts(model, { text: written, pair, target }, request 
   tensors[placeholder.input] = pixels;
   const special = tokens.input_ids.indexOf(placeholder.id);
   const patches = patchesIn(placeholder.count, special, pixels);
-  for (let i = 0; patches && i < placeholder.count; i++)
-    source[special + i].text = `${Math.floor(i / patches.columns)},${i % patches.columns}`;
+  for (let i = 0; patches && i < placeholder.count; i++) source[special + i].text = patchName(i, patches.columns);
   return { ...input, patches, texts: { ...texts, [placeholder.input]: toJson(pixels) } };
 }
 

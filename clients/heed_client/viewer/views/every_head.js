@@ -28,7 +28,7 @@ export function EveryHead({ attention, settings, set, shown }) {
     const weights =
       place === null
         ? await averagesOf(attention, layer, settings, shown)
-        : await (isFrom ? rowsOf : columnsOf)(attention, layer, place);
+        : await inEveryHead(attention, layer, place, direction);
     const visible = weights.flatMap((row) => others.map((other) => row[other]));
     const labels = (isSide ? attention.rows : attention.columns).filter((_, other) => others.includes(other));
     const names = plainLabels(Array.from({ length: heads }, (_, i) => `head ${i}`));
@@ -69,6 +69,11 @@ export function EveryHead({ attention, settings, set, shown }) {
     <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
     <${MatrixView} attention=${value.all} settings=${looks} set=${hold} height=${heads * ROW + AROUND} lowest=${heads * ROW} rows="heads" /></section>`;
 }
+
+/** The weights from a query, or to a key, in each head of a layer.
+ *  @param {ViewProps["attention"]} attention @param {number} layer @param {number} place @param {Settings["direction"]} direction */
+export const inEveryHead = (attention, layer, place, direction) =>
+  (direction === "from" ? rowsOf : columnsOf)(attention, layer, place);
 
 /** What a query looks at in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} query */
 async function rowsOf(attention, layer, query) {

@@ -1,20 +1,24 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
+import { moved, strongest, weightsOf } from "heed/data/picture.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { Choice } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
+import { PictureHeads } from "heed/views/picture_heads.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  rows x columns of squares, behind so many other tokens */
 /** @typedef {{patches: Patches, image: HTMLCanvasElement | HTMLImageElement}} Seen  the picture at the model's size */
 /** @typedef {ViewProps & {picture: Seen | null}} PictureProps */
-/** @typedef {{values: Float32Array, levels: Float32Array, hidden: Uint8Array}} Weights  of each position; 1 = it is hidden */
 
 const DIRECTIONS = { from: "looks at", to: "is looked at by" };
+const MOST = { from: "looks most at", to: "is looked at most by" };
+const WIDE = 900; // px from which the heads are beside the picture
+const SHARE = 0.56; // of them that the picture has
 
 /** @param {PictureProps} props */
 export function PictureView(props) {
@@ -30,7 +34,8 @@ export function PictureView(props) {
 }
 
 /** @param {ViewProps & {shown: import("heed/data/display.js").Shown, seen: Seen}} props */
-function Picture({ attention, settings, set, shown, seen: { image, patches } }) {
+function Picture({ attention, settings, set, shown, seen }) {
+  const { image, patches } = seen;
   const { direction } = settings;
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -44,9 +49,12 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
   );
   const held = direction === "from" ? settings.query : settings.key;
   const place = held ?? 0;
-  const weights = useMemo(() => weightsOf(shown, attention.m, direction, place), [shown, direction, place]);
+  const weights = useMemo(
+    () => weightsOf(shown, attention.m, patches, direction, place, settings),
+    [shown, direction, place, settings.scale],
+  );
   const { rows, columns } = patches;
-  const scale = scaleOf(image, size.width);
+  const scale = scaleOf(image, size.width < WIDE || attention.heads < 2 ? size.width : SHARE * size.width);
   const [width, height] = [image.width * scale, image.height * scale];
   const drawing = new PatchDrawing(patches, scale);
   const select = (/** @type {number} */ position, to = direction) =>
@@ -58,7 +66,7 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(width > 0)) return;
-    drawing.paint(element, image, weights, shown, table, settings.opacity);
+    drawing.paint(element, image, weights, table, settings.opacity);
     if (drawing.isPatch(place)) drawing.outline(element, place, "mark", 3);
     if (hover.current !== null && hover.current !== place) drawing.outline(element, hover.current, "text", 1);
     placeTip();
@@ -97,11 +105,13 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
     event.preventDefault();
   };
   const label = attention.rows[place].text;
+  const best = strongest(weights, patches);
   return html`<div class="tools">
-      <${Choice} label="a patch" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
+      <${Choice} label="the selected patch" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
-      <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
+      <${Legend} shown=${weights} table=${table} scale=${settings.scale} isClear=${true} />
     </div>
+    <div class="picture-head"><p class="headline">“${label}” ${best === null ? "is hidden" : html`${MOST[direction]} ${attention.columns[best].text}<b>${weightOf(best)}</b>`}</p>
     <div class="token-text" role="group" aria-label="tokens other than patches">
       ${attention.rows.map(({ text, special: isSpecial }, position) => {
         if (drawing.isPatch(position)) return null;
@@ -110,8 +120,8 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
         return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
           title=${`${text} (${position})`} onClick=${() => select(position)}>${text} ${weightOf(position)}</button>`;
       })}
-    </div>
-    <div class="picture" ref=${frame}>
+    </div></div>
+    <div class="pictures" ref=${frame}><div class="picture">
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
         tabindex="0" role="application" aria-roledescription="picture"
         aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what “${label}” ${DIRECTIONS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[0].text}`}
@@ -121,6 +131,8 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
           if (position !== null) select(position);
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
+      <p class="note">Click a patch to select it. Rows and columns are counted from 0, at the upper left.</p></div>
+      <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights} />
     </div>`;
 }
 
@@ -128,36 +140,5 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
 export const Opacity = ({
   settings,
   set,
-}) => html`<label>opacity <input type="range" min="0" max="1" step="0.05" value=${settings.opacity}
+}) => html`<label>strength of the colours <input type="range" min="0" max="1" step="0.05" value=${settings.opacity}
   onInput=${(/** @type {any} */ event) => set({ opacity: Number(event.currentTarget.value) })} /></label>`;
-
-/** The weights from a query to each key, or to a key from each query; of a hidden one all are NaN.
- *  @param {import("heed/data/display.js").Shown} shown @param {number} count  positions @param {"from" | "to"} direction @param {number} place
- *  @returns {Weights} */
-export function weightsOf({ n, rows, columns, values, levels }, count, direction, place) {
-  const [own, others] = direction === "from" ? [rows, columns] : [columns, rows];
-  const index = own.indexOf(place);
-  const weights = {
-    values: new Float32Array(count).fill(NaN),
-    levels: new Float32Array(count).fill(NaN),
-    hidden: new Uint8Array(count).fill(1),
-  };
-  if (index < 0) return weights;
-  others.forEach((position, i) => {
-    const cell = direction === "from" ? index * n + i : i * n + index;
-    weights.values[position] = values[cell];
-    weights.levels[position] = levels[cell];
-    weights.hidden[position] = 0;
-  });
-  return weights;
-}
-
-/** The patch that an arrow key leads to; from a special token the first one; null for other keys.
- *  @param {number} place @param {string} key @param {Patches} patches */
-function moved(place, key, { special, rows, columns }) {
-  const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
-  if (!step) return null;
-  if (place < special || place >= special + rows * columns) return special;
-  const [row, column] = [Math.floor((place - special) / columns) + step[0], ((place - special) % columns) + step[1]];
-  return row < 0 || column < 0 || row >= rows || column >= columns ? place : special + row * columns + column;
-}

@@ -1,19 +1,20 @@
 // What a generated word looked at in the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
+import { weightsOf } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
-import { Opacity, weightsOf } from "heed/views/picture_view.js";
+import { Opacity } from "heed/views/picture_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null}} Props  `place` of the word */
 
 /** @param {Props} props */
 export function SeenBy(props) {
-  const { shown } = useShown(props.attention, { ...props.settings, range: "row" }); // else some words tint no patch
+  const { shown } = useShown(props.attention, props.settings);
   const { special, rows, columns } = props.picture.patches;
   if (!shown || props.attention.n !== special + rows * columns) return null;
   return html`<${Picture} ...${props} shown=${shown} />`;
@@ -29,14 +30,17 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     () => palette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
-  const weights = useMemo(() => weightsOf(shown, attention.n, "from", place ?? -1), [shown, place]);
+  const weights = useMemo(
+    () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings),
+    [shown, place, settings.scale],
+  );
   const scale = scaleOf(image, size.width);
   const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(scale > 0)) return;
-    drawing.paint(element, image, weights, shown, table, settings.opacity);
+    drawing.paint(element, image, weights, table, settings.opacity);
     if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
   });
   useEffect(paint);
@@ -58,7 +62,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
           const patch = patchAt(event);
           if (patch !== null) set({ query: null, key: patch === key && settings.query === null ? null : patch });
         }}></canvas></div>
-    <div class="tools"><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${shown} table=${table} scale=${settings.scale} /></div>
+    <div class="tools"><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${weights} table=${table} scale=${settings.scale} isClear=${true} /></div>
     <p class="note">Point at a word to see the patches that it looked at. A click on a patch colours the words that looked at it.</p>
   </section>`;
 }

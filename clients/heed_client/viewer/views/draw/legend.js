@@ -1,18 +1,20 @@
 // What the colours of a view stand for.
 import { html, useMemo } from "vendor/preact.js";
-import { ticks } from "heed/data/display.js";
+import { strength, ticks } from "heed/data/display.js";
 import { css } from "heed/data/palettes.js";
 
 const STOPS = 16; // of the gradient
 
-/** @param {{shown: import("heed/data/display.js").Shown, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string}} props */
-export function Legend({ shown, table, scale, masked = "masked" }) {
-  const { high, levels } = shown;
+/** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
+ *   isClear?: boolean}} props  `shown` has the largest value, `isClear`: what is below shows through low colours */
+export function Legend({ shown, table, scale, masked = "masked", isClear = false }) {
+  const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
   const gradient = useMemo(() => {
-    const stops = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS));
+    const opacity = (/** @type {number} */ level) => (isClear ? strength({ isDiverging }, level) : 1);
+    const stops = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS, opacity(i / STOPS)));
     return `linear-gradient(to right, ${stops.join(",")})`;
-  }, [table]);
+  }, [table, isClear, isDiverging]);
   const marks = ticks(shown, scale);
   const of = Number.isNaN(high) ? " of the row’s largest" : "";
   const [low, top] = [marks[0].text, marks[marks.length - 1].text];

@@ -5,15 +5,14 @@ import { prepare, themeColours } from "heed/views/draw/canvas.js";
 
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
-/** @typedef {import("heed/views/picture_view.js").Weights} Weights */
+/** @typedef {import("heed/data/picture.js").Weights} Weights */
 
-const WIDEST = 640; // px
-const TALLEST = 0.55; // of the window's height
+const TALLEST = 0.58; // of the window's height
 const COARSE = 8; // px of a pixel that is drawn as a square
+const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
 /** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame */
-export const scaleOf = (image, width) =>
-  Math.min(Math.min(WIDEST, width) / image.width, (innerHeight * TALLEST) / image.height);
+export const scaleOf = (image, width) => Math.min(width / image.width, (innerHeight * TALLEST) / image.height);
 
 /** A length in CSS pixels that ends with a pixel of the device. @param {number} length */
 const snap = (length) => Math.round(length * devicePixelRatio) / devicePixelRatio;
@@ -53,22 +52,28 @@ export class PatchDrawing {
   }
 
   /**
-   * The picture, seen where the weights are low.
+   * The picture, greyer than it is and seen where the weights are low.
    * @param {HTMLCanvasElement} canvas @param {Seen["image"]} image @param {Weights} weights
-   * @param {import("heed/data/display.js").Shown} shown @param {Uint32Array} table @param {number} opacity
+   * @param {Uint32Array} table @param {number} opacity  of the colours
    */
-  paint(canvas, image, weights, shown, table, opacity) {
+  paint(canvas, image, weights, table, opacity) {
     const [width, height] = [image.width * this._scale, image.height * this._scale];
     const context = prepare(canvas, width, height);
     context.imageSmoothingEnabled = this._scale < COARSE;
     context.imageSmoothingQuality = "high";
+    const strongest = Math.min(1, Math.max(0, opacity));
     context.drawImage(image, 0, 0, width, height);
+    context.globalCompositeOperation = "saturation";
+    context.globalAlpha = FADED * strongest;
+    context.fillStyle = "#888";
+    context.fillRect(0, 0, width, height);
+    context.globalCompositeOperation = "source-over";
     for (let position = this.special; position < this.end; position++) {
       const level = weights.levels[position];
       if (weights.hidden[position] || Number.isNaN(level)) continue;
       const { x, y } = this.place(position);
       const [left, top] = [snap(x), snap(y)]; // no seams between patches
-      context.globalAlpha = Math.min(1, Math.max(0, opacity)) * strength(shown, level);
+      context.globalAlpha = strongest * strength(weights, level);
       context.fillStyle = css(table, level);
       context.fillRect(left, top, snap(x + this.side) - left, snap(y + this.side) - top);
     }

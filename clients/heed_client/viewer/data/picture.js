@@ -1,0 +1,59 @@
+// The weights of a picture's patches.
+import { largest, levelOf } from "heed/data/display.js";
+
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {import("heed/views/picture_view.js").Patches} Patches */
+/**
+ * @typedef {object} Weights  of each position
+ * @property {Float32Array} values @property {Float32Array} levels  NaN = masked
+ * @property {Uint8Array} hidden  1 = it is hidden
+ * @property {number} high  the largest value of a patch, which has the strongest colour @property {boolean} isDiverging
+ */
+
+/** The place of a patch in words. @param {number} patch  from 0, row by row @param {number} columns */
+export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
+
+/** The weights from a query to each key, or to a key from each query.
+ *  @param {Shown} shown @param {number} count  positions @param {Patches} patches @param {"from" | "to"} direction @param {number} place
+ *  @param {Settings} settings @returns {Weights} */
+export function weightsOf({ n, rows, columns, values, isDiverging }, count, patches, direction, place, settings) {
+  const [own, others] = direction === "from" ? [rows, columns] : [columns, rows];
+  const index = own.indexOf(place);
+  const all = new Float32Array(count).fill(NaN);
+  if (index >= 0)
+    others.forEach((other, i) => (all[other] = values[direction === "from" ? index * n + i : i * n + index]));
+  const shown = new Set(index < 0 ? [] : others);
+  const hidden = Uint8Array.from(all, (_, position) => Number(!shown.has(position)));
+  return coloured(all, hidden, patches, isDiverging, settings);
+}
+
+/** Weights with the colours of patches. @param {Float32Array} values @param {Uint8Array} hidden @param {Patches} patches
+ *  @param {boolean} isDiverging @param {Settings} settings @returns {Weights} */
+export function coloured(values, hidden, { special, rows, columns }, isDiverging, { scale }) {
+  const high = largest(values.slice(special, special + rows * columns), isDiverging);
+  const levels = values.map((value, position) =>
+    hidden[position] ? 0 : levelOf(value, high, isDiverging, { scale, threshold: 0 }),
+  );
+  return { values, levels, hidden, high, isDiverging };
+}
+
+/** The patch that is looked at most; null = none is shown. @param {Weights} weights @param {Patches} patches */
+export function strongest({ values, hidden }, { special, rows, columns }) {
+  /** @type {number | null} */
+  let best = null;
+  for (let position = special; position < special + rows * columns; position++)
+    if (!hidden[position] && Number.isFinite(values[position]) && !(best !== null && values[best] >= values[position]))
+      best = position;
+  return best;
+}
+
+/** The patch that an arrow key leads to; from a special token the first one; null for other keys.
+ *  @param {number} place @param {string} key @param {Patches} patches */
+export function moved(place, key, { special, rows, columns }) {
+  const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
+  if (!step) return null;
+  if (place < special || place >= special + rows * columns) return special;
+  const [row, column] = [Math.floor((place - special) / columns) + step[0], ((place - special) % columns) + step[1]];
+  return row < 0 || column < 0 || row >= rows || column >= columns ? place : special + row * columns + column;
+}
