@@ -59,7 +59,7 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
     first = answer.tokens.index("<image>")
     tip = page.locator(".picture .tip")
     expect(tip).to_contain_text("row 3, column 1: ")
-    assert number(tip, "column 1:") == pytest.approx(weights[last, first + 13], rel=0.01)
+    assert number(tip, "row 3, column 1:") == pytest.approx(weights[last, first + 13], rel=0.01)
     assert "text=the+cat+sat" in fragment(page)
 
 

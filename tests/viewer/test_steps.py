@@ -14,12 +14,12 @@ ERROR = 2e-6
 
 
 def number(page, label):
-    value = page.locator(".steps").get_by_label(label, exact=True).get_attribute("value")
+    value = page.locator("ol.steps").get_by_label(label, exact=True).get_attribute("value")
     return float(value.replace("Infinity", "inf"))
 
 
 def wait_for(page, label, value):
-    value_of = page.locator(".steps").get_by_label(label, exact=True)
+    value_of = page.locator("ol.steps").get_by_label(label, exact=True)
     until(lambda: value_of.count() and abs(number(page, label) - value) < ERROR)
 
 
@@ -78,7 +78,7 @@ def test_grouped_heads_and_a_masked_key(open_page):
     page.get_by_role("tabpanel").get_by_role("combobox", name="key").select_option("2")
     wait_for(page, "weight", 0)
     assert number(page, "mask") == number(page, "score") == -np.inf
-    expect(page.locator(".steps").get_by_label("score", exact=True)).to_have_text("masked")
+    expect(page.locator("ol.steps").get_by_label("score", exact=True)).to_have_text("masked")
 
 
 def test_other_scores_are_no_dot_products(open_page, heed):
@@ -93,16 +93,63 @@ def test_other_scores_are_no_dot_products(open_page, heed):
     expect(page.get_by_role("tab", name="Ablate")).to_have_count(0)  # it has no head mask
 
 
-def test_a_head_that_is_switched_off_and_blocks_of_which_the_steps_are_not_true(open_page, heed):
+def test_vectors_before_and_after_the_projections_of_a_block(open_page, heed):
+    outputs = ["weights", "scores", "head_query", "present_key", "present_value", "head_output", "output"]
+    answer = heed.attend("multi_head", **heed.describe("multi_head").example, outputs=outputs)
+    query, key, value = (getattr(answer, name)[0, 1] for name in outputs[2:5])
+    page = open_page("model=multi_head&view=steps&query=1&key=2&head=1")
+    wait_for(page, "weight", answer.weights[0, 1, 1, 2])
+    for label, numbers in {
+        "projected query": query[1],
+        "projected key": key[2],
+        "projected value": value[2],
+        "products": query[1] * key[2],
+        "output of the head": answer.head_output[0, 1, 1],
+        "output": answer.output[0, 1],
+    }.items():
+        np.testing.assert_allclose(cells(page, label), numbers, atol=ERROR)
+    assert number(page, "times scale") == pytest.approx(answer.scores[0, 1, 1, 2], abs=ERROR)
+    assert page.get_by_role("spinbutton", name="query").count() == 64
+
+
+def test_a_pointed_query_is_marked_in_each_tensor(open_page):
+    page = open_page("model=multi_head&view=steps&query=1&key=2")
+    stages = page.get_by_role("list", name="tensors of the head").get_by_role("listitem")
+    shapes = ["query 2 × 64", "projected query 2 × 8", "key 3 × 64", "projected key 3 × 8", "scores 2 × 3"]
+    shapes += ["weights 2 × 3", "value 3 × 64", "projected value 3 × 8", "output of the head 2 × 8"]
+    shapes += ["output 2 × 64"]
+    expect(stages.get_by_role("heading")).to_have_text(shapes)
+    expect(stages.nth(4).locator(".katex")).to_be_visible()
+    of_queries = [0, 1, 4, 5, 8, 9]
+    rows = lambda: [row.evaluate("(one) => one.style.top") for row in stages.locator(".row").all()]  # noqa: E731
+    until(lambda: [rows()[place] for place in of_queries] == ["50%"] * 6)
+    scores = page.get_by_role("img", name="scores, 2 × 3")
+    box = scores.bounding_box()
+    first = {"x": box["width"] / 6, "y": box["height"] / 4}
+    scores.hover(position=first)
+    until(lambda: rows() == ["0%"] * 10)
+    expect(page.locator(".readout")).to_contain_text("scores [0, 0] = ")
+    scores.click(position=first)
+    expect(page.get_by_role("heading", name="Query 0 and key 0, number by number")).to_be_visible()
+
+
+def test_small_numbers_keep_their_digits(open_page):
+    page = open_page("model=scaled_dot_product&view=steps&query=0&key=0")
+    paste(page, query=[[0.02, 0.0]], key=[[0.02, 1.0]], value=[[0.00004, 1.0]], attn_mask=[[0.1]])
+    expect(page.locator("ol.steps").get_by_label("sum of the products", exact=True)).to_have_text("0.0004")
+    expect(page.locator("ol.steps")).to_contain_text("+ 0.1")
+    expect(page.get_by_role("list", name="products").locator("data")).to_have_text(["0.0004", "0"])
+    output = page.get_by_role("list", name="output", exact=True)
+    expect(output.locator("data")).to_have_text(["4.00e−5", "1"])
+
+
+def test_a_head_that_is_switched_off(open_page, heed):
     request = {**heed.describe("multi_head").example, "outputs": ["weights"]}
     heads = heed.attend("multi_head", **request).weights.shape[1]
     masked = heed.attend("multi_head", **request, head_mask=[[0 if head == 1 else 1 for head in range(heads)]])
     page = open_page("model=multi_head&view=steps&query=0&key=0&head=1&ablated=[[0,1]]")
     wait_for(page, "weight", masked.weights[0, 1, 0, 0])
-    page = open_page("model=multi_head&view=steps&query=0&key=0&head=1")
-    expect(page.locator(".steps").get_by_label("weight", exact=True)).not_to_have_text("0")
-    expect(page.get_by_role("tabpanel")).to_contain_text("computes its output differently")
-    expect(page.get_by_role("list", name="products")).to_have_count(0)
+    expect(page.locator("ol.steps").get_by_label("weight", exact=True)).to_have_text("0")
     page.goto(page.url.partition("#")[0] + "#model=encoder&view=steps")  # without query and key
     expect(page.get_by_role("tab", name="Steps")).to_have_count(0)
     expect(page.get_by_role("tab", name="Ablate")).to_be_visible()

@@ -1,5 +1,7 @@
 // One query and one key of one head, from their vectors to the output, with the numbers of a run.
 import { infer } from "heed/server/api.js";
+import { significant } from "heed/data/display.js";
+import { isProjected } from "heed/server/head_tensors.js";
 import { headMask } from "heed/server/run.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -12,11 +14,14 @@ import { headMask } from "heed/server/run.js";
  * @typedef {object} Steps
  * @property {number} key  the key that is looked at
  * @property {Vector} query @property {Vector} keyVector @property {Vector | null} value
+ * @property {{query: number[], key: number[], value: number[] | null} | null} projected  what they are after the projections;
+ *   null = the block has none
  * @property {number[]} products  of the pair; empty if the score is no scaled dot product
  * @property {Term[]} terms  from the sum of the products to the score, as they were computed here
  * @property {number} score @property {number | null} lse @property {number} weight  of the pair, by the server
  * @property {number | null} power  exp(score - lse); null if that is not the weight
- * @property {number[] | null} output  the query's row; null if it is no sum of weights times values
+ * @property {number[] | null} output  the query's row of the head; null if it is no sum of weights times values
+ * @property {number[] | null} joined  the query's row of all heads, projected; null if "output" is already that
  */
 
 const ERROR = 2e-5; // float32, of the sum of absolute terms
@@ -44,6 +49,8 @@ export async function stepsOf(model, settings, input, query, key) {
     "weights",
     "scores",
     ...names.filter((name) => name === "lse" || (name === "output" && tensors.value)),
+    ...(isProjected(model) ? ["head_query", "present_key"] : []),
+    ...(isProjected(model) && tensors.value ? ["present_value", "head_output"] : []),
   ];
   const answer = await infer(model.block, { ...tensors, ...headMask(model, settings, input) }, outputs, {
     ...settings.parameters,
@@ -57,31 +64,43 @@ export async function stepsOf(model, settings, input, query, key) {
   const past = tensors.past_key?.shape[2] ?? 0;
   const at = (/** @type {string} */ name, /** @type {number} */ place) =>
     vectorAt(name, tensors[name], batch, head, heads, place);
-  const q = at("query", query);
-  const keys = weights.map((_, place) => (place >= past ? at("key", place - past) : null));
+  const given = (/** @type {string} */ name, /** @type {number} */ place) =>
+    place >= past ? at(name, place - past) : null;
+  const answered = (/** @type {string} */ name) =>
+    answer[name] && weights.map((_, place) => vectorAt(name, answer[name], batch, head, heads, place));
+  const own = at("query", query);
+  const q = answer.head_query ? { ...own, values: row("head_query") } : own;
+  const keys = answered("present_key") ?? weights.map((_, place) => given("key", place));
   const computed = keys.map((k, place) => k && score(model, { ...settings, batch }, tensors, q, k, place, query));
   // The formula is true if it gives the server's scores of all keys.
   const isDot =
-    past === 0 &&
+    (past === 0 || isProjected(model)) &&
     computed.every((one, place) => one && agrees(one.terms[one.terms.length - 1].value, scores[place], one.size));
   const lse = answer.lse
     ? Number(numbersAt({ ...answer.lse, shape: [...answer.lse.shape, 1] }, batch, head, query)[0])
     : null;
   const power = lse === null ? null : scores[j] === -Infinity ? 0 : Math.exp(scores[j] - lse);
-  const values = tensors.value && past === 0 ? weights.map((_, place) => at("value", place)) : null;
-  const output = answer.output && values && rowOfOutput(answer.output, batch, head, query);
+  const asGiven = tensors.value && past === 0 ? weights.map((_, place) => at("value", place)) : null;
+  const values = answered("present_value") ?? asGiven;
+  const last = answer.output && rowOfOutput(answer.output, batch, head, query);
+  const output = answer.head_output ? row("head_output") : last;
+  const isSum = values && output && isAverage(output, weights, values);
   return {
     key: j,
-    query: q,
-    keyVector: keys[j] ?? { name: "key", start: 0, values: [] },
-    value: values && values[j],
+    query: own,
+    keyVector: given("key", j) ?? { name: "key", start: 0, values: [] },
+    value: tensors.value ? given("value", j) : null,
+    projected: isProjected(model)
+      ? { query: q.values, key: keys[j]?.values ?? [], value: values && values[j].values }
+      : null,
     products: isDot ? q.values.map((number, l) => number * /** @type {Vector} */ (keys[j]).values[l]) : [],
     terms: isDot ? /** @type {{terms: Term[]}} */ (computed[j]).terms : [],
     score: scores[j],
     lse,
     weight: weights[j],
     power: power !== null && agrees(power, weights[j], 1) ? power : null,
-    output: values && output && isAverage(output, weights, values) ? output : null,
+    output: isSum ? output : null,
+    joined: isSum && answer.head_output ? last : null,
   };
 }
 
@@ -128,13 +147,14 @@ function score(model, { parameters, head, batch }, tensors, q, k, j, i) {
     add("times scale", `× ${Number(scale.toPrecision(6))}`, value * scale);
   }
   const place = (/** @type {Tensor} */ tensor) => Number(tensor.data[broadcast(tensor.shape, [batch, head, i, j])]);
-  if (tensors.attn_bias) add("plus bias", `+ ${place(tensors.attn_bias)}`, value + place(tensors.attn_bias));
+  if (tensors.attn_bias)
+    add("plus bias", `+ ${significant(place(tensors.attn_bias))}`, value + place(tensors.attn_bias));
   const softcap = Number(parameters.softcap ?? 0);
   if (softcap > 0) add("softcap", `${softcap} tanh(score / ${softcap})`, softcap * Math.tanh(value / softcap));
   const mask = tensors.attn_mask;
   if (mask && mask.dtype === "BOOL")
     add("mask", place(mask) ? "true: may attend" : "false: may not attend", place(mask) ? value : -Infinity);
-  else if (mask) add("mask", `+ ${place(mask)}`, value + place(mask));
+  else if (mask) add("mask", `+ ${significant(place(mask))}`, value + place(mask));
   if (isForbidden(parameters, tensors, batch, i, j)) add("mask", "may not attend", -Infinity);
   return { terms, size };
 }

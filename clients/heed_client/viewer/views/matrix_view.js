@@ -25,7 +25,7 @@ const ALONE = [];
 /**
  * @typedef {object} Told  what is said of a map that is not of weights
  * @property {string} [label]  what is in it, for those who do not see it
- * @property {(cell: Cell) => string} [tell]  what is said of a cell @property {(value: number) => string} [write]  in a cell
+ * @property {(cell: Cell) => string} [tell]  what is said of a cell
  * @property {unknown} [legend]
  */
 /** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, lowest?: number, rows?: string}} Shared
@@ -53,7 +53,6 @@ export function HeatMap({
   rows: what = "queries",
   label = `weights of ${shown.m} ${what}, from top to bottom, and ${shown.n} keys, from left to right`,
   tell = undefined,
-  write = undefined,
   legend = undefined,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -101,7 +100,6 @@ export function HeatMap({
     rows,
     columns,
     words,
-    write,
     colours: (live.colours ??= themeColours(/** @type {HTMLElement} */ (canvas.current))),
     hover: live.hover,
     held,
@@ -129,8 +127,8 @@ export function HeatMap({
     element.hidden = !cell || x + w <= 0 || y + h <= 0 || x >= plot.width || y >= plot.height;
     if (!cell || element.hidden) return;
     const { row, column } = cell;
-    const value = shown.values[row * shown.n + column];
-    const text = Number.isNaN(value) ? masked : format(value, shown.error);
+    const [value, level] = [shown.values, shown.levels].map((numbers) => numbers[row * shown.n + column]);
+    const text = Number.isNaN(level) && !(value > 0) ? masked : format(value, shown.error);
     element.textContent = tell?.(cell) ?? `“${rows[row]}” → “${columns[column]}” ${text}`;
     const [left, top] = [plot.left + x, plot.top + y];
     const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;

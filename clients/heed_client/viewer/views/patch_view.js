@@ -19,6 +19,7 @@ import {
   siteTitle,
   TOKENS,
 } from "heed/data/patch.js";
+import { short } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { wordsAt } from "heed/server/sweep.js";
@@ -38,7 +39,6 @@ const ROW = 30; // px
 const AROUND = 134; // px of the words and bars around the cells
 const TALLEST = 0.62; // of the window's height
 const MOST = 20; // times a direction, by the slider
-const TINY = 1e-9; // a number below is 0 in a cell
 const NEAR = 0.15; // of the legend: two numbers that are nearer have no room
 const STOPS = 16; // of the gradient
 
@@ -204,20 +204,12 @@ function GridMap({ grid, settings, change }) {
   const hold = (/** @type {Partial<ViewProps["settings"]>} */ { query = null, key = null }) =>
     change({ cell: query === null || key === null ? null : [indices[0][query], indices[1][key]] });
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
-  return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell} write=${short}
+  return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
     height=${Math.min(innerHeight * TALLEST, shown.m * ROW + AROUND)} masked="not measured"
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
-
-/** @param {number} value */
-const short = (value) => {
-  const size = Math.abs(value);
-  const text =
-    size >= TINY && size < 0.01 ? value.toExponential(0) : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
-  return size < TINY ? "0" : text.replaceAll("-", "−");
-};
 
 /** A number, its change, and how far that is on the way to the other text. @param {Grid} grid @param {number} value */
 function valueText(grid, value) {

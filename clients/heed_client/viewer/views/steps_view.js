@@ -1,10 +1,12 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
-import { html, useEffect, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { html } from "vendor/preact.js";
+import { significant } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Choice, NumberField } from "heed/views/controls.js";
+import { Formula } from "heed/views/formula.js";
+import { StepsTensors } from "heed/views/steps_tensors.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/server/steps.js").Vector} Vector */
@@ -42,43 +44,62 @@ export function StepsView({ attention, settings, set, run }) {
       <${Place} label="query" labels=${attention.rows} value=${query} onChange=${(/** @type {number} */ query) => set({ query })} />
       ${steps && html`<${Place} label="key" labels=${attention.columns} value=${steps.key} onChange=${(/** @type {number} */ key) => set({ key })} />`}
     </div>
-    ${
-      steps &&
-      html`<ol class="steps">
-      <${Step} title=${`query ${query}`}>${cells(steps.query, "query")}<//>
-      ${steps.keyVector.values.length > 0 && html`<${Step} title=${`key ${steps.key}`}>${cells(steps.keyVector, "key")}<//>`}
-      ${
-        steps.products.length > 0
-          ? html`<${Step} title="products of query and key"><${Cells} label="products" values=${steps.products} /><//>
-          ${steps.terms.map(({ name, text, value }) => html`<${Step} title=${name}><span>${text}</span><${Result} label=${name} value=${value} /><//>`)}
-          <${Step} title="score"><span>from the server</span><${Result} label="score" value=${steps.score} /><//>`
-          : html`<${Step} title="score"><span>by the block's formula above; from the server</span><${Result} label="score" value=${steps.score} /><//>`
-      }
-      ${
-        steps.power !== null &&
-        html`<${Step} title="softmax">
-        <span>exp(score − lse) = exp(${format(steps.score)} − ${format(/** @type {number} */ (steps.lse))})</span><${Result} label="exp(score − lse)" value=${steps.power} /><//>`
-      }
-      <${Step} title="weight"><span>${steps.power === null ? "from the server; it is not exp(score − lse)" : "from the server"}</span>
-        <${Result} label="weight" value=${steps.weight} /><//>
-      ${steps.value && html`<${Step} title=${`value ${steps.key}`}>${cells(steps.value, "value")}<//>`}
-      ${
-        steps.output && steps.value
-          ? html`<${Step} title="weight times value"><${Cells} label="weight times value" values=${steps.value.values.map((number) => number * steps.weight)} /><//>
-          <${Step} title=${`output ${query}: the sum over all keys`}><${Cells} label="output" values=${steps.output} /><//>`
-          : steps.value &&
-            html`<${Step} title="output"><span>Not the sum of weights times these values: this block computes its output differently.</span><//>`
-      }
-    </ol>`
-    }`;
+    <${StepsTensors} attention=${attention} settings=${settings} set=${set} run=${run} pair=${{ query, key: steps?.key ?? settings.key }} />
+    ${steps && html`<h2>Query ${query} and key ${steps.key}, number by number</h2><${Pair} steps=${steps} query=${query} cells=${cells} />`}`;
 }
 
-/** @param {{title: string, children?: unknown}} props */
-const Step = ({ title, children }) => html`<li><h3>${title}</h3><div class="step">${children}</div></li>`;
+/** @param {{steps: import("heed/server/steps.js").Steps, query: number, cells: (vector: Vector, label: string) => unknown}} props */
+function Pair({ steps, query, cells }) {
+  const { key, keyVector, projected, products, terms, score, power, lse, weight, value, output, joined } = steps;
+  const v = projected ? projected.value : (value?.values ?? null);
+  const names = projected ? ["q", "k", "v"] : ["Q", "K", "V"];
+  const one = (
+    /** @type {string} */ title,
+    /** @type {string} */ formula,
+    /** @type {string} */ label,
+    /** @type {number} */ number,
+  ) => html`<${Step} title=${title} formula=${formula}><${Result} label=${label} value=${number} /><//>`;
+  return html`<ol class="steps">
+    <${Step} title=${`query ${query}`} formula=${`Q[${query}]`} size=${steps.query.values.length}>${cells(steps.query, "query")}<//>
+    <${Projected} name="query" letter="q" place=${query} values=${projected?.query} />
+    ${keyVector.values.length > 0 && html`<${Step} title=${`key ${key}`} formula=${`K[${key}]`} size=${keyVector.values.length}>${cells(keyVector, "key")}<//>`}
+    <${Projected} name="key" letter="k" place=${key} values=${projected?.key} />
+    ${
+      products.length > 0
+        ? html`<${Step} title="products of query and key" formula=${`${names[0]}[${query}] × ${names[1]}[${key}], number by number`} size=${products.length}><${Cells} label="products" values=${products} /><//>
+        ${terms.map(({ name, text, value }) => one(name, text, name, value))}
+        ${one("score", "from the server", "score", score)}`
+        : one("score", "by the block’s formula above; from the server", "score", score)
+    }
+    ${power !== null && one("softmax", `exp(score − lse) = exp(${significant(score)} − ${significant(/** @type {number} */ (lse))})`, "exp(score − lse)", power)}
+    ${one("weight", power === null ? "from the server; it is not exp(score − lse)" : "from the server", "weight", weight)}
+    ${value && html`<${Step} title=${`value ${key}`} formula=${`V[${key}]`} size=${value.values.length}>${cells(value, "value")}<//>`}
+    <${Projected} name="value" letter="v" place=${key} values=${projected?.value} />
+    ${
+      output && v
+        ? html`<${Step} title="weight times value" formula=${`A[${query}, ${key}] × ${names[2]}[${key}]`} size=${v.length}><${Cells} label="weight times value" values=${v.map((number) => number * weight)} /><//>
+        <${Step} title=${`output ${query}${joined ? " of the head" : ""}`} formula="the sum over all keys" size=${output.length}><${Cells} label=${joined ? "output of the head" : "output"} values=${output} /><//>`
+        : v &&
+          html`<${Step} title="output" formula="Not the sum of weights times these values: this block computes its output differently." />`
+    }
+    ${joined && html`<${Step} title=${`output ${query}`} formula="all heads joined and projected" size=${joined.length}><${Cells} label="output" values=${joined} /><//>`}
+  </ol>`;
+}
+
+/** A vector after its projection, if there is one. @param {{name: string, letter: string, place: number, values?: number[] | null}} props */
+const Projected = ({ name, letter, place, values }) =>
+  values?.length
+    ? html`<${Step} title=${`projected ${name} ${place}`} formula=${`${letter}[${place}], by the weights of the head`} size=${values.length}>
+        <${Cells} label=${`projected ${name}`} values=${values} /><//>`
+    : null;
+
+/** @param {{title: string, formula?: string, size?: number, children?: unknown}} props  `size` of a vector */
+const Step = ({ title, formula = "", size = 0, children }) => html`<li><div><h3>${title}</h3>
+  <small>${[size > 0 && `${size} numbers`, formula].filter(Boolean).join(", ")}</small></div><div class="step">${children}</div></li>`;
 
 /** @param {{label: string, value: number}} props */
 const Result = ({ label, value }) =>
-  html`<data class="result" aria-label=${label} value=${value}>${format(value)}</data>`;
+  html`<data class="result" aria-label=${label} value=${value}>${significant(value)}</data>`;
 
 /** The numbers of a vector. @param {{label: string, values: number[], onEdit?: (place: number, number: number) => void}} props */
 function Cells({ label, values, onEdit }) {
@@ -93,7 +114,7 @@ function Cells({ label, values, onEdit }) {
         onEdit
           ? html`<${NumberField} step="any" aria-label=${`${label} ${l}`} value=${Number(number.toPrecision(5))}
             onNumber=${(/** @type {number | undefined} */ next) => next !== undefined && onEdit(l, next)} />`
-          : html`<data value=${number}>${format(number)}</data>`
+          : html`<data value=${number}>${significant(number)}</data>`
       }</li>`,
     )}
     ${values.length > MAX_CELLS && html`<li>… ${values.length - MAX_CELLS} more</li>`}</ol>`;
@@ -104,17 +125,3 @@ function Cells({ label, values, onEdit }) {
 const Place = ({ label, labels, value, onChange }) => html`<${Choice} label=${label} value=${value}
   options=${Object.fromEntries(labels.map(({ text }, place) => [place, text === String(place) ? text : `${place} ${text}`]))}
   onChange=${(/** @type {string} */ place) => onChange(Number(place))} />`;
-
-/** @param {{formula: string}} props */
-function Formula({ formula }) {
-  const element = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => {
-    const href = new URL("../vendor/katex.css", import.meta.url).href;
-    if (!document.querySelector(`link[href="${href}"]`))
-      document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
-    import("vendor/katex.js").then(({ default: katex }) => {
-      if (element.current) katex.render(formula, element.current, { displayMode: true, throwOnError: false });
-    });
-  }, [formula]);
-  return html`<div class="formula" ref=${element} role="math" aria-label=${formula}></div>`;
-}

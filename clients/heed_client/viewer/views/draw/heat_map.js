@@ -1,4 +1,5 @@
 // Draws a matrix with its words, bars and crosshair.
+import { short } from "heed/data/display.js";
 import { textOn } from "heed/data/palettes.js";
 import { prepare } from "heed/views/draw/canvas.js";
 import { fit } from "heed/views/draw/port.js";
@@ -14,7 +15,6 @@ import { fit } from "heed/views/draw/port.js";
  * @property {import("heed/views/draw/mips.js").Mips} mips @property {Uint32Array} table
  * @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
- * @property {(value: number) => string} [write]  a value in a cell; else it has two digits
  * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
  * @property {Cell | null} hover @property {{row: number | null, column: number | null}} held
  */
@@ -118,7 +118,7 @@ function hatching(context, colours) {
 }
 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
-function drawValues(context, { shown, plot, table, write = brief }, { x, y, w, h }) {
+function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, shown.n);
   context.font = `${w > 48 ? 12 : 10}px system-ui, sans-serif`;
@@ -129,13 +129,9 @@ function drawValues(context, { shown, plot, table, write = brief }, { x, y, w, h
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      context.fillText(write(value), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
+      context.fillText(short(value), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
     }
 }
-
-/** At most four digits. @param {number} value */
-const brief = (value) =>
-  Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
 
 /** A frame around a row and one around a column. @param {CanvasRenderingContext2D} context @param {Scene} scene
  *  @param {Cells} cells @param {number | null} row @param {number | null} column */

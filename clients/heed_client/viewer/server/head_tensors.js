@@ -1,0 +1,84 @@
+// The tensors of one head of a block, in the order in which they are computed.
+import { infer } from "heed/server/api.js";
+import { headMask } from "heed/server/run.js";
+
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/server/api.js").Tensor} Tensor */
+/**
+ * @typedef {object} Stage
+ * @property {string} title @property {string} formula  in LaTeX
+ * @property {number} rows @property {number} columns @property {Float32Array} numbers  [rows * columns]
+ * @property {boolean} isOfKeys  its rows are keys, not queries @property {boolean} isOfPairs  its columns are keys
+ */
+
+const MOST = 250_000; // numbers of a tensor that is drawn
+
+/** Whether a block projects its queries and keys, and answers what comes of it. @param {Model} model */
+export const isProjected = ({ outputs }) =>
+  ["head_query", "present_key"].every((name) => outputs.some((output) => output.name === name));
+
+/** Titles and formulas of the tensors. @param {Model} model @returns {Record<string, [title: string, formula: string]>} */
+function namesOf(model) {
+  const projected = isProjected(model);
+  const of = (/** @type {string} */ letter) => {
+    const hasBias = model.inputs.some(({ name }) => name === `${letter.toLowerCase()}_proj_bias`);
+    return `${letter} W^${letter}_i${hasBias ? ` + b^${letter}_i` : ""}`;
+  };
+  const isScaled = model.parameters.some(({ name }) => name === "scale");
+  const scores = isScaled ? (projected ? "q k^\\top / \\sqrt{d_k}" : "Q K^\\top / \\sqrt{d_k}") : "S(Q, K)";
+  return {
+    query: ["query", "Q"],
+    head_query: ["projected query", `q = ${of("Q")}`],
+    key: ["key", "K"],
+    present_key: ["projected key", `k = ${of("K")}`],
+    scores: ["scores", `S = ${scores}`],
+    weights: ["weights", "A = \\mathrm{softmax}(S)"],
+    value: ["value", "V"],
+    present_value: ["projected value", `v = ${of("V")}`],
+    head_output: ["output of the head", "A\\,v"],
+    output: ["output", projected ? "\\mathrm{Concat}(A_i v_i)\\,W^O" : "A\\,V"],
+  };
+}
+
+/**
+ * All tensors of a head that the model takes or answers.
+ * @param {Model} model @param {import("heed/data/state.js").Settings} settings @param {import("heed/server/run.js").Input} input
+ * @returns {Promise<Stage[]>}
+ */
+export async function stagesOf(model, settings, { tensors, ...input }) {
+  const names = namesOf(model);
+  const own = Object.keys(names).filter((name) => model.outputs.some((output) => output.name === name));
+  const outputs = own.filter(
+    (name) =>
+      (isProjected(model) || !name.startsWith("present_")) &&
+      (tensors.value || !["output", "head_output", "present_value"].includes(name)),
+  );
+  const count = tensors.query.shape.at(-2) ?? 0;
+  if (count * (tensors.key.shape.at(-2) ?? 0) > MOST) return [];
+  const answer = await infer(
+    model.block,
+    { ...tensors, ...headMask(model, settings, { tensors, ...input }) },
+    outputs,
+    { ...settings.parameters, heads: String(settings.head) },
+  );
+  const heads = Number(model.outputs.find(({ name }) => name === "weights")?.shape[1]) || tensors.query.shape[1];
+  return Object.entries(names).flatMap(([name, [title, formula]]) => {
+    const tensor = outputs.includes(name) ? answer[name] : tensors[name];
+    if (!tensor) return [];
+    const [rows, columns] = tensor.shape.slice(-2);
+    const isOfKeys = /key|value/.test(name);
+    const isOfPairs = name === "scores" || name === "weights";
+    const numbers = headOf(tensor, settings.batch, settings.head, heads);
+    return [{ title, formula, rows, columns, numbers, isOfKeys, isOfPairs }];
+  });
+}
+
+/** A head's rows of a tensor [batch, heads, rows, columns] or [batch, rows, columns]; several heads may share them.
+ *  @param {Tensor} tensor @param {number} batch @param {number} head @param {number} heads */
+function headOf({ shape, data }, batch, head, heads) {
+  const size = Number(shape.at(-1)) * Number(shape.at(-2));
+  const groups = shape.length === 4 ? shape[1] : 1;
+  const row = Math.min(batch, shape[0] - 1);
+  const start = (row * groups + Math.floor((head * groups) / heads)) * size;
+  return /** @type {Float32Array} */ (data).subarray(start, start + size);
+}

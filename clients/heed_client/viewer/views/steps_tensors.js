@@ -1,0 +1,69 @@
+// The tensors of a head as pictures, from the inputs to the output; a pointed query or key is marked in each of them.
+import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { significant } from "heed/data/display.js";
+import { palette, picture } from "heed/data/palettes.js";
+import { stagesOf } from "heed/server/head_tensors.js";
+import { useTheme } from "heed/views/draw/canvas.js";
+import { usePromise } from "heed/views/hooks.js";
+import { Formula } from "heed/views/formula.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
+/** @typedef {{query: number | null, key: number | null, title: string, text: string}} Pointed  rows, and what is said of the number */
+
+/** @param {ViewProps & {run: import("heed/views/hooks.js").Run, pair: {query: number, key: number | null}}} props */
+export function StepsTensors({ settings, set, run: { model, input, settings: asked }, pair }) {
+  const { head, batch } = settings;
+  const { value } = usePromise(() => stagesOf(model, { ...asked, head, batch }, input), [input, head, batch]);
+  const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
+  if (!value?.length) return null;
+  const { query, key } = pointed ?? pair;
+  return html`<p class="readout" aria-live="polite">${
+    pointed
+      ? html`<b>${pointed.title}</b> ${pointed.text}`
+      : `Query ${pair.query}${pair.key === null ? "" : ` and key ${pair.key}`} are marked; point at a row to mark another, click it to select it.`
+  }</p>
+    <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
+      (stage) => html`<li key=${stage.title}>
+        <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
+        <${Formula} formula=${stage.formula} isInline=${true} />
+        <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}
+          onSelect=${(/** @type {{query: number | null, key: number | null}} */ { query, key }) => set({ ...(query !== null && { query }), ...(key !== null && { key }) })} />
+      </li>`,
+    )}</ol>
+    <p class="note">A square is one number: orange is positive, violet negative, and stronger is larger in its tensor; weights are from 0 to 1.</p>`;
+}
+
+/** @param {{stage: Stage, query: number | null, shownKey: number | null, setPointed: (pointed: Pointed) => void,
+ *   onSelect: (rows: {query: number | null, key: number | null}) => void}} props */
+function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
+  const { title, rows, columns, numbers, isOfKeys, isOfPairs } = stage;
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const theme = useTheme();
+  const levels = useMemo(() => {
+    const top = numbers.reduce((most, one) => (Number.isFinite(one) ? Math.max(most, Math.abs(one)) : most), 0) || 1;
+    return numbers.map((one) => (Number.isFinite(one) ? (title === "weights" ? one : 0.5 + one / top / 2) : NaN));
+  }, [stage]);
+  useEffect(() => {
+    const table = palette("auto", title !== "weights");
+    canvas.current?.getContext("2d")?.putImageData(picture(levels, rows, columns, table), 0, 0);
+  }, [levels, theme]);
+  const at = (/** @type {PointerEvent | MouseEvent} */ { offsetX, offsetY, currentTarget }) => {
+    const { clientWidth, clientHeight } = /** @type {HTMLElement} */ (currentTarget);
+    const within = (/** @type {number} */ share, /** @type {number} */ count) =>
+      Math.min(count - 1, Math.max(0, Math.floor(share * count)));
+    const [row, column] = [within(offsetY / clientHeight, rows), within(offsetX / clientWidth, columns)];
+    return { row, column, query: isOfKeys ? null : row, key: isOfKeys ? row : isOfPairs ? column : null };
+  };
+  const point = (/** @type {PointerEvent} */ event) => {
+    const { row, column, query, key } = at(event);
+    setPointed({ query, key, title, text: `[${row}, ${column}] = ${significant(numbers[row * columns + column])}` });
+  };
+  const row = isOfKeys ? shownKey : query;
+  return html`<div class="tensor">
+    <canvas ref=${canvas} width=${columns} height=${rows} role="img" style=${{ aspectRatio: `${columns} / ${rows}` }}
+      aria-label=${`${title}, ${rows} × ${columns}`} onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => onSelect(at(event))}></canvas>
+    ${row !== null && html`<i class="row" style=${{ top: `${(100 * row) / rows}%`, height: `${100 / rows}%` }}></i>`}
+    ${isOfPairs && shownKey !== null && html`<i class="column" style=${{ left: `${(100 * shownKey) / columns}%`, width: `${100 / columns}%` }}></i>`}
+  </div>`;
+}
