@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import HEAT_MAP, SCORES, WORDS, cells, centre, drawn, fragment, pixels, plot, show
+from tests.viewer.pages import HEAT_MAP, SCORES, WORDS, cells, centre, drawn, fragment, paste, pixels, plot, show
 
 POINTER = ".heat-map .pointer"
 
@@ -103,6 +103,31 @@ def test_masked_cells_are_hatched(open_page):
     seen = pixels(page, HEAT_MAP, left + 3, bottom - height + 3, 20, 20)
     assert 0.02 < (masked[:, :, 0] < 240).mean() < 0.6
     assert masked[:, :, :3].std() > 5 > seen[:, :, :3].reshape(-1, 3).std(axis=0).max()
+
+
+def test_masked_cells_of_weights_are_hatched_also_without_a_field_for_the_mask(open_page):
+    page = open_page("model=scaled_dot_product&view=matrix&query=0&key=0")
+    query, key = np.eye(4), 20 * np.eye(4)
+    causal = np.tri(4, dtype=bool).tolist()
+    paste(page, query=query.tolist(), key=key.tolist(), value=key.tolist(), scale=1.0, attn_mask=causal)
+    expect(page.get_by_role("img", name="colours from")).to_contain_text("masked")
+    left, top, right, bottom = plot(page)
+    width, height = (right - left) / 4, (bottom - top) / 4
+
+    def hatched(row: int, column: int) -> bool:
+        """Whether a corner of the cell, where no number is, has several colours."""
+        cell = pixels(page, HEAT_MAP, left + column * width + 4, top + row * height + 4, 16, 8)
+        return bool(cell[:, :, :3].reshape(-1, 3).std(axis=0).max() > 5)
+
+    assert [[hatched(row, column) for column in range(4)] for row in range(1, 4)] == [
+        [False, False, True, True],  # the first weight is 2e-9
+        [False, False, False, True],
+        [False, False, False, False],
+    ]
+    x, y = (left + 2.5 * width, top + 1.5 * height)
+    ratio = page.evaluate("devicePixelRatio")
+    page.locator(HEAT_MAP).hover(position={"x": x / ratio, "y": y / ratio})
+    expect(page.locator(".tip")).to_have_text("“1” → “2” masked")
 
 
 def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):

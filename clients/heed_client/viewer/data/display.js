@@ -1,4 +1,5 @@
 // What is drawn of a matrix: which tokens are visible, and how high a colour each weight has.
+import { maskOf } from "heed/data/matrix.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -58,7 +59,7 @@ export function show(matrix, rows, columns, settings, globalMax) {
   const values = new Float32Array(m * n);
   places.forEach((row, i) => keys.forEach((column, j) => (values[i * n + j] = matrix.values[row * matrix.n + column])));
   const isDiverging = settings.kind === "scores" || settings.kind === "difference";
-  const isCausal = settings.parameters.is_causal === true && settings.kind !== "difference" && matrix.m === matrix.n;
+  const isMasked = isDiverging ? () => false : maskOf(matrix); // masked scores are -Infinity
   const factor = settings.renormalise && !isDiverging ? renormalise(values, n) : 1;
   const levels = new Float32Array(m * n);
   let high = settings.range === "global" && globalMax !== undefined ? globalMax : largest(values, isDiverging);
@@ -66,8 +67,7 @@ export function show(matrix, rows, columns, settings, globalMax) {
     const top = settings.range === "row" ? largest(values.subarray(i * n, (i + 1) * n), isDiverging) : high;
     for (let index = i * n; index < (i + 1) * n; index++) {
       const value = values[index];
-      const isMasked = isCausal && keys[index - i * n] > places[i];
-      levels[index] = isMasked ? NaN : levelOf(value, top, isDiverging, settings);
+      levels[index] = isMasked(places[i], keys[index - i * n]) ? NaN : levelOf(value, top, isDiverging, settings);
     }
   }
   if (settings.range === "row") high = NaN;

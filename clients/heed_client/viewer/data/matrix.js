@@ -18,6 +18,27 @@ export function toMatrix(numbers, m, n, unit) {
   return { m, n, values: Float32Array.from(numbers, (level) => level * unit), error: unit / 2 };
 }
 
+/**
+ * Which cells are masked: those of 0 on diagonals without any weight, as a causal mask or a window leaves them, and keys
+ * without any weight. A softmax is above 0 elsewhere, however small. Weights of 8 bits may be rounded to 0: of them
+ * only the causal mask is known.
+ * @param {Matrix} matrix @returns {(row: number, column: number) => boolean}
+ */
+export function maskOf({ m, n, values, error }) {
+  let [first, last] = [n, -m]; // diagonals that have weights, column - row
+  const used = new Uint8Array(n);
+  for (let i = 0; i < m; i++)
+    for (let j = 0; j < n; j++) {
+      if (values[i * n + j] === 0) continue;
+      if (j - i < first) first = j - i;
+      if (j - i > last) last = j - i;
+      used[j] = 1;
+    }
+  if (first > last || (error > 0 && last > n - m)) return () => false;
+  const [least, most] = [error > 0 ? -m : first, last];
+  return (row, column) => column - row > most || column - row < least || (error === 0 && !used[column]);
+}
+
 /** Names of the numbers that describe a head: those of the server's `head_statistics`, and the share of one key. */
 export const STATISTICS = ["entropy", "distance", "first", "diagonal", "previous", "held"];
 

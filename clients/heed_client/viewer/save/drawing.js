@@ -182,7 +182,7 @@ export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofL
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
     );
-  const white = settings.kind === "difference" ? "white: in one text only" : "white: masked";
+  const white = settings.kind === "difference" ? "white: masked or in one text only" : "white: masked";
   const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
   const name = [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
   parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(named?.name ?? name)}</text>`);

@@ -2,7 +2,7 @@
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { Attention } from "heed/data/attention.js";
 import { largest, renormalised } from "heed/data/display.js";
-import { difference } from "heed/data/matrix.js";
+import { difference, maskOf } from "heed/data/matrix.js";
 import { drawn, globalMax } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -33,7 +33,13 @@ export function between({ attention, settings }, { attention: second, settings: 
       const [row, column] = [pairs.rows[Math.floor(at / n)], pairs.columns[at % n]];
       return row < 0 || column < 0 ? NaN : other.values[row * other.n + column];
     });
-    return difference({ ...one, values, error: other.error }, one);
+    const change = difference({ ...one, values, error: other.error }, one);
+    const [isMasked, isMaskedInOther] = [maskOf(before), maskOf(after)];
+    change.values.forEach((_, at) => {
+      const [i, j] = [Math.floor(at / n), at % n];
+      if (isMasked(i, j) && isMaskedInOther(pairs.rows[i], pairs.columns[j])) change.values[at] = -Infinity;
+    });
+    return change;
   };
   const { m, n, axis } = attention;
   const rows = bothLabels(attention.rows, second.rows, pairs.rows);

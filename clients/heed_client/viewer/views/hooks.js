@@ -88,8 +88,8 @@ const cache = new WeakMap();
  *  @param {Matrix} matrix @param {Attention} attention @param {Settings} settings
  *  @param {number} [top]  of the global range; else that of all heads */
 export function drawn(matrix, attention, settings, top = globalMax(attention, settings)) {
-  const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters } = settings;
-  const looks = [hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters.is_causal];
+  const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind } = settings;
+  const looks = [hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind];
   const key = JSON.stringify([...looks, top]);
   const known = cache.get(matrix) ?? /** @type {Map<string, Shown>} */ (new Map());
   const shown = known.get(key) ?? show(matrix, attention.rows, attention.columns, settings, top);
