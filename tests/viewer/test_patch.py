@@ -20,6 +20,7 @@ from tests.viewer.pages import HEAT_MAP, IN_PARTS, copied, fragment, plot, take,
 TEXT, OTHER = "the animal did not cross", "the street did not cross"
 WORDS = ["<s>", *TEXT.split(), "</s>"]
 PATCHED = {"at": "hidden", "from": {"text": OTHER}}
+HIDDEN = "The vectors that a layer hands to the next."
 BOTH = {"layers": "all", "positions": "all"}
 DIFFERENCE = {"metric": "logit_difference", "tokens": ["street", "animal"]}
 
@@ -89,16 +90,30 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     legend = page.locator(".legend")
     for name in ("unchanged", "source"):
         expect(legend).to_contain_text(f"{answer[name]:.4g}".replace("-", "−"))
+    change = np.abs(np.array(answer["values"]) - answer["unchanged"])
+    layer, position = np.unravel_index(change.argmax(), change.shape)
+    said = f"logit difference changes most at layer {layer}, “{WORDS[position]}”"
+    expect(page.locator(".strongest")).to_contain_text(said)
+    lines = page.locator(".explained small").all_inner_texts()
+    assert lines[:2] == ["One place at a time gets what the other text has there.", HIDDEN]
+    assert "The logit of the first token less that of the second." in lines
     aligned = page.get_by_role("list", name="what is put in their place").get_by_role("listitem")
     expect(aligned).to_have_count(7)
     expect(aligned.nth(2)).to_have_text("animal in its place street")
+    expect(aligned.nth(3)).to_have_text("did the same, did")
     places = page.get_by_role("list", name="places by change").get_by_role("button")
-    change = np.abs(np.array(answer["values"]) - answer["unchanged"])
-    layer, position = np.unravel_index(change.argmax(), change.shape)
     expect(places.first).to_contain_text(f"layer {layer}, “{WORDS[position]}”")
     click_cell(page, 1, 2, (2, 7))
-    expect(page.locator(".headline")).to_contain_text(f"{answer['values'][1][2]:.4g}".replace("-", "−"))
+    expect(page.locator(".pinned .headline")).to_contain_text(f"{answer['values'][1][2]:.4g}".replace("-", "−"))
     assert violations(page) == []
+
+
+def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
+    page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "patch"}), url=url)
+    expect_measured(page, 14)
+    expect(page.get_by_role("combobox", name="change")).to_have_value("scale")
+    answer = ask(intervention={"at": "hidden", "scale": 0}, over=BOTH, metric="kl")
+    np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-5, atol=1e-7)
 
 
 def test_other_choices_are_sent(open_patch, ask):
@@ -152,7 +167,7 @@ def test_a_click_shows_the_changed_next_tokens(open_patch, ask):
     expect(page.get_by_role("region", name="next tokens")).to_have_count(0)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".headline")).to_contain_text("layer 0, “the”")
+    expect(page.locator(".pinned .headline")).to_contain_text("layer 0, “the”")
 
 
 def test_another_position_is_measured(open_patch, ask):
@@ -191,7 +206,7 @@ def test_link_commands_and_saved_page_give_the_same(open_patch, open_page, open_
     assert next_tokens(saved) == rows
     np.testing.assert_array_equal(table(saved)[2], numbers[2])
     click_cell(saved, 0, 1, (4, 7))
-    expect(saved.locator(".headline")).to_contain_text("head 0, “the”")
+    expect(saved.locator(".pinned .headline")).to_contain_text("head 0, “the”")
 
 
 def test_stop_ends_the_stream(open_patch):
@@ -251,7 +266,7 @@ def test_a_direction_is_added_and_its_strength_slides(open_patch, ask):
         added = {"at": "hidden", "add": {"text": OTHER, "minus": {"text": "the animal"}, "scale": scale}}
         answer = ask(intervention=added, over=BOTH)
         number = f"{answer['values'][1][3]:.4g}"
-        expect(page.locator(".headline b")).to_have_text(number)
+        expect(page.locator(".pinned .headline b")).to_have_text(number)
         expect_measured(page, 14)
         np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-4, atol=1e-9)
     changed = [{**added, "layers": 1, "positions": 3}]
@@ -267,7 +282,7 @@ def test_an_edge_is_cut_from_the_view_that_shows_it(open_page, url, ask):
     page = open_page(urlencode(settings), url=url)
     page.get_by_role("button", name="cut this edge").click()
     expect_measured(page, 8)
-    expect(page.locator(".headline")).to_contain_text("layer 1, head 2")
+    expect(page.locator(".pinned .headline")).to_contain_text("layer 1, head 2")
     cut = {"at": "weights", "queries": 6, "keys": 2, "scale": 0, "renormalize": True}
     answer = ask(intervention=cut, over={"layers": "all", "heads": "all"})
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-4, atol=1e-9)

@@ -51,6 +51,33 @@ export const METRICS = {
   total_variation: "total variation",
   cosine_distance: "cosine distance",
 };
+/** What a choice means, in one line. */
+export const MEANINGS = {
+  change: {
+    from: "One place at a time gets what the other text has there.",
+    scale: "One place at a time is set to 0.",
+    mean: "One place at a time gets the mean over the positions.",
+    add: "The other text’s activation, less that of the third, is added at one place at a time.",
+  },
+  at: {
+    hidden: "The vectors that a layer hands to the next.",
+    attention_output: "What attention adds to the residual stream.",
+    mlp_output: "What the MLP adds to the residual stream.",
+    head_output: "What each head adds, before the heads are joined.",
+    weights: "How much each query looks at each key.",
+  },
+  grid: "What the rows and the columns of the map are.",
+  fixed: "Changed all at once, or one of them alone.",
+  measure: {
+    logit_difference: "The logit of the first token less that of the second.",
+    probability: "How probable the model finds the token.",
+    kl: "How far all probabilities move; 0 is not at all.",
+    total_variation: "How much probability goes to other tokens; 0 is none, 1 is all.",
+    cosine_distance: "How far the output turns; 0 is not at all.",
+  },
+  position: "The token whose answer is measured.",
+};
+
 /** Metrics that are 0 without changes, and never below. */
 const DISTANCES = ["kl", "total_variation", "cosine_distance"];
 /** How many tokens a metric takes. @type {Partial<Record<Metric, number>>} */
@@ -65,9 +92,15 @@ const SITES = {
   weights: "attention weights",
 };
 
+/** @param {string} site */
+const partsOf = (site) => site.match(/^(encoder_|cross_)?(.*)$/)?.slice(1) ?? ["", site];
+
+/** What is changed at a site, in one line. @param {string} site */
+export const siteMeaning = (site) => /** @type {Record<string, string>} */ (MEANINGS.at)[partsOf(site)[1]] ?? "";
+
 /** A site in words. @param {string} site */
 export const siteTitle = (site) => {
-  const [, prefix, name] = site.match(/^(encoder_|cross_)?(.*)$/) ?? [];
+  const [prefix, name] = partsOf(site);
   const title = SITES[name] ?? name;
   return prefix ? `${prefix.slice(0, -1)}: ${title}` : title;
 };
@@ -141,12 +174,13 @@ export function choicesOf(model, { patch, text }) {
   );
   const isDefault = metrics.includes(patch.metric) ? patch.metric : metrics.includes("kl") ? "kl" : metrics[0];
   const tokens = Array.isArray(patch.tokens) ? patch.tokens : [];
+  const hasSource = typeof patch.source === "string" || text === SENTENCE; // else nothing could be put in yet
   return {
     source: typeof patch.source === "string" ? patch.source : text === SENTENCE ? OTHER : "",
     minus: typeof patch.minus === "string" ? patch.minus : text,
     scale: Number.isFinite(patch.scale) ? patch.scale : STRENGTH,
     at,
-    action: Object.hasOwn(actionsOf(at), patch.action) ? patch.action : "from",
+    action: Object.hasOwn(actionsOf(at), patch.action) ? patch.action : hasSource ? "from" : "scale",
     over,
     fixed: Object.fromEntries(fixed),
     metric: isDefault,

@@ -8,6 +8,7 @@ import {
   defaultPosition,
   gridsOf,
   isOfPosition,
+  MEANINGS,
   METRICS,
   metricsOf,
   number,
@@ -16,6 +17,7 @@ import {
   recovered,
   showGrid,
   signed,
+  siteMeaning,
   siteTitle,
   TOKENS,
 } from "heed/data/patch.js";
@@ -50,6 +52,7 @@ export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions
     ${
       grid &&
       html`<p class="on-paper">${said(grid)}</p><div class=${actions && !actions.isCurrent && !actions.needed ? "stale-grid" : ""}>
+      <${Strongest} grid=${grid} />
       <${GridMap} grid=${grid} settings=${settings} change=${change} />
       <${Largest} grid=${grid} change=${change} />
       <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div>`
@@ -107,40 +110,43 @@ function Parameters({ actions, change, grid, aligned }) {
       ${action === "add" && html`<${TextBox} label="less that of" value=${minus} onText=${(/** @type {string} */ minus) => change({ minus })} />`}
       <${Alignment} aligned=${aligned} /></div>`
   }
-    <div class="tools" role="group" aria-label="what is changed">
-      <${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} />
-      <${Choice} label="at" value=${at} options=${Object.fromEntries(sites.map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} />
-      ${Object.keys(grids).length > 1 && html`<${Choice} label="grid" value=${over} options=${grids} onChange=${(/** @type {string} */ over) => change({ over, fixed: {}, cell: null })} />`}
-      ${free.map((axis) => html`<${Choice} label=${axis} value=${choices.fixed[axis] ?? ""} options=${{ ...indices(axis), "": "all" }} onChange=${(/** @type {string} */ value) => fix(axis, value)} />`)}
+    <div class="explained"><div role="group" aria-label="what is changed">
+      <${Told} text=${MEANINGS.change[action]}><${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} /><//>
+      <${Told} text=${siteMeaning(at)}><${Choice} label="at" value=${at} options=${Object.fromEntries(sites.map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} /><//>
+      ${Object.keys(grids).length > 1 && html`<${Told} text=${MEANINGS.grid}><${Choice} label="grid" value=${over} options=${grids} onChange=${(/** @type {string} */ over) => change({ over, fixed: {}, cell: null })} /><//>`}
+      ${free.map((axis) => html`<${Told} text=${MEANINGS.fixed}><${Choice} label=${axis} value=${choices.fixed[axis] ?? ""} options=${{ ...indices(axis), "": "all" }} onChange=${(/** @type {string} */ value) => fix(axis, value)} /><//>`)}
       ${
         action === "add" &&
-        html`<label>times <input type="range" min=${-MOST} max=${MOST} step="0.5" value=${scale} onInput=${(/** @type {any} */ event) => change({ scale: Number(event.currentTarget.value) })} />
-        <${NumberField} aria-label="times" value=${scale} step="0.5" onNumber=${(/** @type {number | undefined} */ scale) => change({ scale })} /></label>`
+        html`<${Told} text="How often the direction is added; below 0 it is subtracted."><label>times <input type="range" min=${-MOST} max=${MOST} step="0.5" value=${scale} onInput=${(/** @type {any} */ event) => change({ scale: Number(event.currentTarget.value) })} />
+        <${NumberField} aria-label="times" value=${scale} step="0.5" onNumber=${(/** @type {number | undefined} */ scale) => change({ scale })} /></label><//>`
       }
-      ${action === "scale" && at.endsWith("weights") && html`<${Switch} label="renormalise" checked=${renormalize} onChange=${(/** @type {boolean} */ renormalize) => change({ renormalize })} />`}
+      ${action === "scale" && at.endsWith("weights") && html`<${Told} text="The other weights of the query grow until they sum to 1."><${Switch} label="renormalise" checked=${renormalize} onChange=${(/** @type {boolean} */ renormalize) => change({ renormalize })} /><//>`}
       <${FieldError} id=${id} name="intervention" errors=${errors} /><${FieldError} id=${id} name="over" errors=${errors} />
     </div>
-    <div class="tools" role="group" aria-label="what is measured">
-      <${Choice} label="measure" value=${metric} options=${metrics} onChange=${(/** @type {any} */ metric) => change({ metric })} />
+    <div role="group" aria-label="what is measured">
+      <${Told} text=${MEANINGS.measure[metric]}><${Choice} label="measure" value=${metric} options=${metrics} onChange=${(/** @type {any} */ metric) => change({ metric })} />
       ${Array.from({ length: TOKENS[metric] ?? 0 }, (_, i) => {
         const write = (/** @type {string} */ text) =>
           change({ tokens: tokens.map((token, j) => (i === j ? text || (defaults[i] ?? "") : token)) });
         return html`<label>${i ? "minus" : "of"} <${TokenField} list=${`${id}-tokens`} value=${tokens[i] || (defaults[i] ?? "")} onToken=${write}
           ...${invalid(id, "metric", errors)} /></label>`;
-      })}
+      })}<//>
       <datalist id=${`${id}-tokens`}>${known.map((token) => html`<option value=${token}></option>`)}</datalist>
-      ${isOfPosition(model, metric) && html`<${Choice} label=${model.tokenizer?.next_tokens ? "after" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} />`}
-      ${
+      ${isOfPosition(model, metric) && html`<${Told} text=${MEANINGS.position}><${Choice} label=${model.tokenizer?.next_tokens ? "after" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} /><//>`}
+      <div class="tools">${
         isRunning
           ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
           : html`<button class="main" key="main" disabled=${needed !== ""} onClick=${actions.again}>${isWaiting ? `Measure ${cells} places` : "Measure"}</button>`
       }
       <span class="ending" role="status">${needed || statusOf(actions, grid)}</span>
-      ${isRunning && html`<progress aria-label="measured rows" max=${grid.values.length} value=${grid.values.filter(([first]) => first !== null).length}></progress>`}
-    </div>
+      ${isRunning && html`<progress aria-label="measured rows" max=${grid.values.length} value=${grid.values.filter(([first]) => first !== null).length}></progress>`}</div>
+    </div></div>
     ${["metric", "position"].map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}
     ${error && !isTold && html`<p role="alert">${error.message}</p>`}`;
 }
+
+/** Controls, and below them in one line what is chosen. @param {{text: string, children?: unknown}} props */
+const Told = ({ text, children }) => html`<div><div class="tools">${children}</div><small>${text}</small></div>`;
 
 /** A field for a token, which keeps what is typed until it is left. @param {{value: string, onToken: (text: string) => void} & Record<string, unknown>} props */
 function TokenField({ value, onToken, ...attributes }) {
@@ -180,10 +186,11 @@ function statusOf({ isWaiting, isCurrent, error }, grid) {
 function Alignment({ aligned }) {
   if (!aligned.length) return null;
   const without = aligned.filter(({ other }) => other === null).length;
-  return html`<ol class="aligned" aria-label="tokens of the text, and what is put in their place">${aligned.map(
-    ({ own, other, isSame }) =>
-      html`<li class=${isSame ? "same" : other === null ? "none" : "other"}><span>${own}</span>${" "}<span>${isSame ? html`<span class="unseen">the same</span>` : other === null ? "—" : html`<span class="unseen">in its place </span><b>${other}</b>`}</span></li>`,
-  )}</ol>
+  return html`<div class="aligned"><div class="aligned-names" aria-hidden="true"><span>text</span><span>other text</span></div>
+    <ol aria-label="tokens of the text, and what is put in their place">${aligned.map(
+      ({ own, other, isSame }) =>
+        html`<li class=${isSame ? "same" : other === null ? "none" : "other"}><span>${own}</span>${" "}${other === null ? html`<span>—</span>` : html`<span><span class="unseen">${isSame ? "the same, " : "in its place "}</span>${isSame ? other : html`<b>${other}</b>`}</span>`}</li>`,
+    )}</ol></div>
     ${without > 0 && html`<p class="note">The texts have different lengths: ${without} ${without === 1 ? "token has" : "tokens have"} no counterpart and ${without === 1 ? "is" : "are"} not patched.</p>`}`;
 }
 
@@ -248,6 +255,14 @@ function GridLegend({ grid, shown }) {
     ${source !== null && html`<span>${isInside && "▾ "}other text <b>${number(source)}</b></span>`}
     ${shown.levels.some(Number.isNaN) && html`<i class="hatched"></i><span>not measured</span>`}
   </div>`;
+}
+
+/** The place that changes the answer most, in words. @param {{grid: Grid}} props */
+function Strongest({ grid }) {
+  const [most] = useMemo(() => ranked(grid), [grid]);
+  if (grid.status === "running" || !most) return null;
+  const [, ...more] = valueText(grid, most.value).split(", ");
+  return html`<p class="headline strongest">${METRICS[grid.choices.metric]} changes most at ${cellTitle(grid, most)}<b>${number(most.value)}</b> <small>${more.join(", ")}</small></p>`;
 }
 
 /** @param {{grid: Grid, change: (changes: Partial<Choices>) => void}} props */
