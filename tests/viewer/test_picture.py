@@ -1,8 +1,10 @@
 """Pictures for vision models: what the model is run on, and the weights over the picture's patches."""
 
+import base64
 import io
 import json
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -225,6 +227,21 @@ def test_another_size_and_transparent_pixels(open_model):
     seen = colours(page, HEIGHT, WIDTH)
     assert np.abs(seen[:, :10] - [200, 30, 90]).max() <= 3
     assert np.abs(seen[:, 14:] - 255).max() <= 3
+
+
+def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):
+    weights = weights_of(vision, "vit", normalised(VALUES))[0, 0, 9, 1:]
+    page = open_model("vit&query=9&opacity=1", VALUES)
+    expect_row(page, weights_of(vision, "vit", normalised(VALUES))[0, 0, 9])
+    expect(page.locator(".headline")).to_contain_text("“row 1, column 2” looks most at")
+    drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    image = drawing.find(f"{name}image")
+    data = base64.b64decode(image.get("href").removeprefix("data:image/png;base64,"))
+    assert np.abs(np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int) - VALUES).max() <= 1
+    shares = [float(one.get("fill-opacity")) for one in drawing.findall(f"{name}rect") if one.get("fill-opacity")]
+    np.testing.assert_allclose(shares, weights / weights.max(), atol=6e-3)
+    assert "what “row 1, column 2” looks at" in "".join(drawing.itertext())
 
 
 def test_a_saved_page_has_the_picture(open_model, open_file, vision, tmp_path):

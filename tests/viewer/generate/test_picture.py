@@ -2,6 +2,7 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.support.texts import save_tokenizer
 from tests.viewer.generate.words import expect_end, expect_words, row, tokens
 from tests.viewer.pages import take
 
+SVG = "{http://www.w3.org/2000/svg}"
 SIDE, COLUMNS = 4, 4  # px of a patch, patches in a row
 PREPROCESSOR = {"image_mean": [0.5], "image_std": [0.5], "size": {"height": 16, "width": 16}}
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -45,6 +47,14 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     last = answer["generated"][-1]
     page.locator(".word.new").last.click()
     expect_patches(page, row(last, "cross_weights"))
+    drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
+    assert drawing.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")
+    weights = row(last, "cross_weights")[1:]  # behind [CLS]
+    patches = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
+    shares = [float(rect.get("fill-opacity")) for rect in patches]
+    np.testing.assert_allclose(shares, [0.8 * weight / max(weights) for weight in weights], atol=6e-3)
+    assert drawing.find(f"{SVG}g/{SVG}svg") is not None  # the matrix of all words
+    take(page, "PNG")
     take(page, "HTML page").save_as(tmp_path / "saved.html")
     expect_patches(open_file(tmp_path / "saved.html"), row(last, "cross_weights"))
     point(page, 6, click=True)

@@ -6,6 +6,7 @@ import { gridCsv, gridJson, gridSvg } from "heed/save/sweep_save.js";
 import { lensCsv, lensJson, lensSvg } from "heed/save/lens_save.js";
 import { quoted } from "heed/save/quoted.js";
 import { heatMaps, toPng, toSvg } from "heed/save/drawing.js";
+import { toPictureSvg } from "heed/save/picture_drawing.js";
 import { toTextSvg } from "heed/save/text_drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
 import { Popup } from "heed/views/controls.js";
@@ -106,7 +107,10 @@ export function TakeAlong({
       return neuronsSvg(neurons, attention, settings, query, title);
     }
     if (settings.view === "ablate" && run && settings.ablated.length) return heatMaps(await ablated(run, settings));
-    return toSvg(attention, shown, settings, title, globalMax(attention, settings));
+    const svg = await toSvg(attention, shown, settings, title, globalMax(attention, settings));
+    const isGenerated = settings.view === "generate" && generated !== null;
+    if (!picture || !(settings.view === "picture" || isGenerated)) return svg;
+    return toPictureSvg(attention, shown, settings, title, picture, isGenerated ? svg : "");
   };
   const isAblated = settings.view === "ablate" && run !== null;
   const csv = async () => {

@@ -9,7 +9,7 @@ import { prepare, themeColours } from "heed/views/draw/canvas.js";
 
 const TALLEST = 0.58; // of the window's height
 const COARSE = 8; // px of a pixel that is drawn as a square
-const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
+export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
 /** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame */
 export const scaleOf = (image, width) => Math.min(width / image.width, (innerHeight * TALLEST) / image.height);
