@@ -46,6 +46,18 @@ def guesses(page: Page) -> list[list[str]]:
     return [row.locator("th, td").all_inner_texts() for row in rows.all()]
 
 
+def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
+    for column in (2, len(WORDS) - 1):
+        page.get_by_role("gridcell").nth(2 * len(WORDS) + column).click()
+        likeliest = [named(lens, layer, column)[0] for layer in range(3)]
+        first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
+        where = ["from the embeddings on", "from layer 0 on", "only at the end"][first]
+        said = page.get_by_role("region", name="likeliest tokens")
+        expect(said).to_contain_text(f"The output’s “{likeliest[-1]}” is the likeliest token {where}.")
+    table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
+    assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
+
+
 def test_cells_and_details_are_those_of_the_api(page, lens):
     cells = page.get_by_role("gridcell").all_inner_texts()
     assert cells == [named(lens, layer, position)[0] for layer in range(3) for position in range(7)]

@@ -124,13 +124,13 @@ function Table({ lens, settings, set, pinned }) {
       <${Scale} lens=${lens} isByRank=${isByRank} table=${table} />
       ${lens.count > lens.words.length && html`<${Pages} lens=${lens} settings=${settings} change=${change} />`}
     </div>
-    <div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the likeliest next token, by layer and token"
+    <div class="lens-body"><div><div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the likeliest next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
       <thead><tr><th scope="col">${lens.isMasked ? "at" : "after"}</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
-    <p class="note"><b>Bold</b>: already the most likely token of the output. <u>Underlined</u>: the ${target(lens)}.${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p>
-    <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} />`;
+    <p class="note"><b>Bold</b>: already the most likely token of the output. <u>Underlined</u>: the ${target(lens)}.${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
+    <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} /></div>`;
 }
 
 /** The pinned cell. @param {Lens} lens @param {ViewProps["settings"]} settings @returns {Cell | null} */
@@ -161,6 +161,17 @@ function Pages({ lens, settings, change }) {
     <button disabled=${first + MOST >= lens.count} onClick=${() => go(first + MOST)}>after</button></span>`;
 }
 
+/** From which layer on the output's token is the likeliest, as a sentence. @param {Lens} lens @param {number} column */
+function settledIn(lens, column) {
+  const last = lens.guesses.length - 1;
+  const [{ id, word }] = lens.guesses[last][column];
+  const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
+  const where = layerTitle(lens, row)
+    .replace(/^after /, "")
+    .replace(/^emb/, "the emb");
+  return `The output’s “${word}” is the likeliest token ${row === last ? "only at the end" : `from ${where} on`}.`;
+}
+
 /** The likeliest tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
 function Guesses({ lens, cell: { row, column }, isHeld }) {
   const [rank, next] = [lens.ranks[row][column], lens.next[column]];
@@ -169,6 +180,7 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
       ({ word, probability }) =>
         html`<tr><th scope="row">${word}</th><td><span class="chance" style=${{ width: `${100 * probability}%` }}></span>${percent(probability)}</td></tr>`,
     )}</tbody></table>
+    <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
     <p>${rank === null || next === null ? "No token comes next." : html`“${next}” ${lens.isMasked ? "is there" : "comes next"}: rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
 }

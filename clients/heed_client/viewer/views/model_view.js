@@ -19,6 +19,12 @@ const SORTS = {
   held: "share on the pinned token",
 };
 
+const TOPS = {
+  row: "the largest of each query",
+  matrix: "the largest of the head",
+  global: "the largest of all heads",
+};
+
 /** The numbers that heads have, and the held token, by which they can be sorted.
  *  @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
 function sortable({ statistics, isSelf }, { kind, key, query }) {
@@ -72,7 +78,9 @@ export function ModelView({ attention, settings, set }) {
     if (isWhole) performance.mark("heed-model-view-drawn");
   }, [attention, isWhole]);
   const isGrid = which < 0;
-  return html`${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
+  return html`<p class="note">Each square is a head: its queries from top to bottom, its keys from left to right, and stronger colours for larger
+      weights, up to ${TOPS[settings.range]}. Click one to see its words.</p>
+    ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
     <div class="thumbnails" role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
       ${places.map(
