@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -55,6 +56,19 @@ def test_texts_are_compared_in_one_head_and_heads_in_one_text(open_page):
     expect(titles.nth(2)).to_have_text("“the dog ran”, head 0 minus “the cat sat”, head 3")
     second_text(page).fill("the cat sat")
     expect(titles).to_have_text(["First: head 3", "Second: head 0", "head 0 minus head 3"])
+
+
+def test_the_first_sentence_is_the_largest_change(open_page):
+    page = open_page(PAGE + "&head=1")
+    listed = page.get_by_role("list", name="largest changes").get_by_role("listitem")
+    expect(listed.first).to_contain_text("→")
+    expect(page.locator(".largest-change")).to_have_text(f"Largest change: {listed.first.inner_text()}")
+
+
+def test_cells_that_are_masked_on_both_sides_are_masked_in_the_difference(open_page):
+    page = open_page("model=multi_head&view=compare&parameters=" + quote(json.dumps({"is_causal": True})))
+    for name in ("first", "second", "difference"):
+        expect(page.get_by_role("region", name=name, exact=True).locator(".legend")).to_contain_text("masked")
 
 
 def test_titles_have_the_words_that_differ(open_page):

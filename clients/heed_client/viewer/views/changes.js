@@ -7,14 +7,15 @@ import { LEAST } from "heed/server/ablation.js";
 
 const LISTED = 5;
 
-/** Of all visible words, or of those that are pinned.
- *  @param {{attention: import("heed/data/attention.js").Attention, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings}} props */
-export function Changes({ attention: { rows, columns }, before, change, settings }) {
+/** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings}} Props */
+
+/** The places of the largest changes, of all visible words, or of those that are pinned. @param {Props} props */
+function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings } }) {
   const { n, values } = change;
   const size = (/** @type {number} */ place) => Math.abs(values[place]);
-  const { query, key } = settings;
-  const queries = visible(rows, settings).filter((i) => query === null || i === query);
-  const keys = visible(columns, settings).filter((j) => key === null || j === key);
+  const looks = /** @type {Props["settings"]} */ ({ ...settings, query, key });
+  const queries = visible(rows, looks).filter((i) => query === null || i === query);
+  const keys = visible(columns, looks).filter((j) => key === null || j === key);
   /** @type {number[]} */
   const places = [];
   for (const i of queries)
@@ -25,10 +26,30 @@ export function Changes({ attention: { rows, columns }, before, change, settings
       places.push(place);
       places.sort((one, other) => size(other) - size(one)).splice(LISTED);
     }
+  return places;
+}
+
+/** A change in words. @param {Props} props @param {number} place */
+function sentence({ attention: { rows, columns }, before, change: { n, values } }, place) {
+  return html`“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
+      ${" "}“${columns[place % n].text}”: <b>${format(before.values[place])}</b> → <b>${format(before.values[place] + values[place])}</b>`;
+}
+
+/** The largest change as the view's first sentence. @param {Props} props */
+export function LargestChange(props) {
+  const [place] = largestOf(props);
+  return place === undefined
+    ? null
+    : html`<p class="headline largest-change">Largest change: ${sentence(props, place)}</p>`;
+}
+
+/** @param {Props} props */
+export function Changes(props) {
+  const { query, key } = props.settings;
+  const places = largestOf(props);
   const of = query === null && key === null ? "" : " of the pinned words";
   if (places.length === 0) return html`<p class="note">No weight${of} changes.</p>`;
   return html`<div class="changes"><p>Largest changes${of}</p><ol aria-label="largest changes">${places.map(
-    (place) => html`<li>“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
-      ${" "}“${columns[place % n].text}”: <b>${format(before.values[place])}</b> → <b>${format(before.values[place] + values[place])}</b></li>`,
+    (place) => html`<li>${sentence(props, place)}</li>`,
   )}</ol></div>`;
 }

@@ -2,7 +2,7 @@
 import { html, useMemo } from "vendor/preact.js";
 import { renormalised } from "heed/data/display.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
-import { Changes } from "heed/views/changes.js";
+import { Changes, LargestChange } from "heed/views/changes.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Selection } from "heed/views/selection.js";
@@ -61,7 +61,9 @@ export function SideBySide({ first, second, titles, tools = null, missing = null
   const side = (/** @type {One & {set: Set}} */ one) => html`
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
     <${Selection} ...${one} />`;
-  return html`<div class="sides">
+  const isKnown = change !== null && words?.change === change;
+  const told = isKnown && { attention: change, before: words.before, change: words.matrix, settings };
+  return html`${told && html`<${LargestChange} ...${told} />`}<div class="sides">
     <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first)}</section>
     <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
       ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
@@ -69,7 +71,7 @@ export function SideBySide({ first, second, titles, tools = null, missing = null
       change &&
       html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} masked=${pairs?.isWhole ? undefined : "not in both texts"} />
-      ${words?.change === change && html`<${Changes} attention=${change} before=${words.before} change=${words.matrix} settings=${settings} />`}</section>`
+      ${told && html`<${Changes} ...${told} />`}</section>`
     }
   </div>`;
 }
