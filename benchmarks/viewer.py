@@ -26,7 +26,7 @@ from benchmarks.server import served
 NAME, N, LONG = "bertbase", 512, 2048
 MIB = 1 << 20
 WORDS = [f"word{i}" for i in range(900)]
-HEADER = ("what", "frames", "p50 ms", "p99 ms", "max ms", "interval p50 ms", "p99 ms")
+HEADER = ("case", "frames", "p50 ms", "p99 ms", "max ms", "interval p50 ms", "p99 ms")
 MARKS = """
   new PerformanceObserver((list) => {
     if (list.getEntriesByName("heed-model-view-drawn").length)
@@ -165,7 +165,8 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=options.chromium, args=["--no-sandbox"])
         drawn = thumbnails(browser, url, options.repeats)
         numbers = ", ".join(f"{time:.0f}" for time in drawn)
-        print(f"answer to 144 thumbnails painted, n = {N}: {numbers} ms, median {np.median(drawn):.0f} ms\n")
+        median = f"median {np.median(drawn):.0f} ms"
+        print(f"From the answer until 144 thumbnails are painted, n = {N}: {numbers} ms, {median}\n")
         rows = []
         for view, kind in (("head", "words"), ("matrix", "cells"), ("tokens", "words")):
             page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -183,7 +184,7 @@ def main() -> None:
         page.wait_for_selector(".heat-map canvas")
         rows += [frames(page, f"matrix view, {kind}, n = {LONG:,}", kind, options.frames) for kind in ("zoom", "pan")]
         print("\n".join(table(HEADER, rows)))
-        print(f"\nmemory of the page at n = {LONG:,}: {memory(browser, page)}")
+        print(f"\nMemory of the page at n = {LONG:,}: {memory(browser, page)}.")
         browser.close()
 
 
