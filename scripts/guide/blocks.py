@@ -39,7 +39,7 @@ def page(block: Block) -> str:
         f"Source: {_linked(block.source)}.",
         _pictures(block),
         "## Inputs",
-        "The same name is the same size in all shapes; `1|m` is 1 or m.",
+        "A name stands for the same size in all shapes; `1|m` is 1 or m.",
         table(
             ("input", "shape", "type", "meaning"),
             ((f"`{k}`", _shape(v), v.dtype, _text(v)) for k, v in tensors.items()),
@@ -52,7 +52,7 @@ def page(block: Block) -> str:
     parts += ["## Outputs", table(("output", "shape", "meaning"), outputs)]
     if any(True for _ in block.build().parameters()):
         parts.append(
-            f"Its learned weights are {demonstration(SEED)}. [Export](../export.md) says how to serve your own."
+            f"Its learned weights are {demonstration(SEED)}. [Export](../export.md) explains how to serve your own."
         )
     parts += [
         "## Request",
