@@ -56,26 +56,26 @@ def parser() -> Parser:
     add("--memory", action="store_true", help="store keys and values once and query them by the memory's id; turns "
         "alternate with stateless requests, which send them each time, and ratios are reported")  # fmt: skip
     add("--header", "-H", action="append", default=[], type=_header, metavar="'NAME: VALUE'",
-        help="sent with every request")  # fmt: skip
+        help="header to send with every request")  # fmt: skip
     add_access(parser)
 
     add = parser.add_argument_group("requests").add_argument
     add("--scenario", type=Path, metavar="FILE", help="TOML file with a mix of requests, instead of the flags below")
     add("--block", default=spec.block, help="a block, or any model of a V2 server (default %(default)s)")
     add("--api", choices=scenario.APIS, default=spec.api, help="v2: Open Inference Protocol (default %(default)s)")
-    add("--encoding", choices=scenario.ENCODINGS, default=spec.encoding, help="of tensors; native binary is base64")
+    add("--encoding", choices=scenario.ENCODINGS, default=spec.encoding, help="of the tensors; native binary is base64")
     add("--dtype", choices=scenario.DTYPES[1:], default=spec.dtype, help="dtype of floats (default: the model's)")
-    add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="m=128; N,N sends both")
+    add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="as m=128; N,N sends both")
     add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="also adds optional inputs")
     add("--outputs", type=_list(str), default=[], metavar="NAME,...", help="requested outputs (default: the server's)")
-    add("--generate", type=_whole, default=0, metavar="N", help="generate N tokens behind a prompt of --size n= random "
+    add("--generate", type=_whole, default=0, metavar="N", help="generate N tokens after a prompt of --size n= random "
         "tokens or of --set text=..., streamed; tokens/s and their times are reported")  # fmt: skip
-    add("--set", action="append", default=[], type=_setting, metavar="PARAMETER=VALUE", help="such as is_causal=true")
+    add("--set", action="append", default=[], type=_setting, metavar="PARAMETER=VALUE", help="e.g. is_causal=true")
 
     add = parser.add_argument_group("load").add_argument
     add("--concurrency", "-c", type=_list(_whole), metavar="N,...", help="closed loops of N connections, one after "
         "another: 1,8,64 is a ramp (default)")  # fmt: skip
-    add("--rate", type=_list(positive), metavar="N,...", help="open loops of N requests a second")
+    add("--rate", type=_list(positive), metavar="N,...", help="open loops of N requests per second")
     add(
         "--connections",
         type=_whole,

@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     port: Port = 8000
     """port to listen on; 0 = any free port"""
     tls_certificate: ReadableFile | None = None
-    """PEM file with the certificate chain; with it the service speaks HTTPS instead of HTTP"""
+    """PEM file with the certificate chain; with it the service uses HTTPS instead of HTTP"""
     tls_key: ReadableFile | None = Field(None, validate_default=True)
     """PEM file with the private key of tls_certificate"""
     api_keys_file: ReadableFile | None = Field(
@@ -102,9 +102,9 @@ class Settings(BaseSettings):
     workers: Annotated[int, Field(ge=1, le=1024)] = 1
     """number of processes that share the port"""
     provider: Literal["auto", "cuda", "cpu"] = "auto"
-    """where models run: auto = CUDA if it works, else the CPU; cuda fails at start if it does not work"""
+    """where models run: auto = CUDA if it works, else the CPU; cuda = CUDA, or exit at startup if it does not work"""
     device_memory_bytes: NonNegativeInt = 0
-    """upper limit in bytes on the GPU memory of one worker; 0 = all that is free when it starts"""
+    """upper limit in bytes on the GPU memory of one worker; 0 = the free memory at startup / workers"""
     model_repository: Path = Path("model_repository")
     """folder with the models, as <name>/<version>/model.onnx"""
     versions: str = Field("latest:1", pattern=r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$")
@@ -121,11 +121,11 @@ class Settings(BaseSettings):
         "and at least one; any = one; live = none; with -or-exit the service exits with status 3 if they do not load",
     )
     max_batch_size: NonNegativeInt = 1024
-    """upper limit on the rows of a V2 request to a model with a free batch axis; 0 = they declare no batching"""
+    """upper limit on the rows of a V2 request to a model with a free batch axis; 0 = models declare no batching"""
     allow_timeout_override: bool = Field(
         False,
-        description="use the parameter timeout of a V2 request (microseconds) as its deadline, as Triton's queue "
-        "policy of this name; else it is ignored",
+        description="use the parameter timeout of a V2 request (microseconds) as its deadline, like Triton's queue "
+        "policy of this name; otherwise it is ignored",
     )
     intra_op_threads: Threads = 0
     """threads that one large model run may use while no other needs the CPUs; 0 = this machine's CPUs"""
@@ -147,7 +147,7 @@ class Settings(BaseSettings):
         0,
         ge=0,
         description="upper limit in bytes on the memory of all requests in one worker: half for model runs, half for "
-        "bodies, tensors and responses; copies of weights in the layout of kernels take up to a half in addition; "
+        "bodies, tensors and responses; the kernels' copies of weights may take another half; "
         "0 = half of this machine's memory / workers",
     )
     memories: Path | None = Field(
@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     """upper limit on the requests waiting in the queue; further ones are rejected"""
     batching: str = Field(
         "auto",
-        description="models whose queued requests share a run where that is faster: auto = those that Heed exported; "
+        description="models whose queued requests share a run if that is faster: auto = those that Heed exported; "
         "names separated by commas = these as well, if their rows are independent; all; off",
     )
     compress_responses: Literal["never", "requested", "offered"] = Field(

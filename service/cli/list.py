@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> Parser:
     """The flags."""
-    parser = Parser(prog="heed list", description=__doc__)
+    description = "List the blocks in a model repository, as they would be served, or those of a server."
+    parser = Parser(prog="heed list", description=description)
     parser.add_argument(
         "--model-repository", type=Path, metavar="PATH",
         help="the folder of the models (HEED_MODEL_REPOSITORY, default model_repository)",

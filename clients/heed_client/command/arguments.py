@@ -22,12 +22,12 @@ TENSORS = {
     "memory_mask": "the same for the memory of cross_decoder",
     "head_mask": "factors of each head's weights; 0 removes a head",
     "memory_head_mask": "the same for the memory of cross_decoder",
-    "decoder_head_mask": "the same for the decoder of a model of transformers with two stacks",
+    "decoder_head_mask": "the same for the decoder of a transformers model with two stacks",
     "cross_attn_head_mask": "the same for its attention to the encoder",
     "attn_bias": "floats to add to the scores before softcap",
     "alibi_slopes": "ALiBi's slope of each head",
-    "sinks": "score of each head that joins the softmax's denominator",
-    "query_document_ids": "document of each query, which attends to keys of its own only",
+    "sinks": "attention sink of each head: a score in the softmax's denominator",
+    "query_document_ids": "document of each query, which attends only to keys of this document",
     "document_ids": "document of each key",
     "query_positions": "positions of the queries for --rope-theta",
     "key_positions": "positions of the keys for --rope-theta",
@@ -87,60 +87,60 @@ def parser() -> Parser:
         help="any other tensor, such as a learned matrix",
     )
 
-    add = root.add_argument_group("files, of a model of pictures or sound; repeat a flag for a batch").add_argument
+    add = root.add_argument_group("files, for vision and audio models; repeat a flag for a batch").add_argument
     add("--image", action="append", metavar="FILE", dest="images", help="a PNG, JPEG or WebP in place of pixel_values")
     add("--audio", action="append", metavar="FILE", help="a WAV or FLAC in place of input_values or input_features")
 
-    add = root.add_argument_group("texts, of a model with a tokenizer; its tokens label the heat maps").add_argument
+    add = root.add_argument_group("texts, for models with a tokenizer; the tokens label the heat maps").add_argument
     add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")
     add("--text-pair", action="append", metavar="TEXT", help="second text of a pair")
     add("--text-target", action="append", metavar="TEXT", help="text for the decoder of a model with two stacks; with "
-        "--generate, what it begins with")  # fmt: skip
-    add("--next-tokens", type=whole, metavar="K", help="of a language model: the K most probable next tokens")
+        "--generate, the prompt of the decoder")  # fmt: skip
+    add("--next-tokens", type=whole, metavar="K", help="for a language model: the K most probable next tokens")
     add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
         "(default: as the tokenizer's file says)")  # fmt: skip
 
     add = root.add_argument_group(
-        "generation, with a language model", "--set has the others: --set min_p=0.1 --set ignore_eos=true"
+        "generation, for language models", "--set gives other fields: --set min_p=0.1 --set ignore_eos=true"
     ).add_argument
-    add("--generate", type=whole, metavar="N", help="write at most N tokens behind the text, as they come; --show "
-        "draws where each looked, by default the mean over all layers and heads")  # fmt: skip
-    add("--temperature", type=float, metavar="T", help="0, the default: the most probable token; above: draw tokens")
-    add("--top-k", type=int, metavar="K", help="draw from the K most probable tokens")
-    add("--top-p", type=float, metavar="P", help="draw from the most probable tokens that have P together")
-    add("--seed", type=int, metavar="N", help="the same seed draws the same tokens")
+    add("--generate", type=whole, metavar="N", help="generate at most N tokens after the text, printed as they arrive; "
+        "--show draws the weights of each, by default the mean over all layers and heads")  # fmt: skip
+    add("--temperature", type=float, metavar="T", help="0 (default) takes the most probable token; above 0, sample")
+    add("--top-k", type=int, metavar="K", help="sample from the K most probable tokens")
+    add("--top-p", type=float, metavar="P", help="sample from the most probable tokens with total probability P")
+    add("--seed", type=int, metavar="N", help="seed for sampling; the same seed gives the same tokens")
     add("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
 
-    add = root.add_argument_group("changes of the run, of a model of transformers").add_argument
+    add = root.add_argument_group("interventions, for transformers models, encoder and decoder").add_argument
     add("--intervene", action="append", type=_object, metavar="JSON", dest="interventions",
         help='change an activation: \'{"at": "weights", "layers": 3, "heads": 1, "scale": 0}\' removes a head; repeat '
         "it for further changes; --describe lists the sites")  # fmt: skip
-    add("--baseline", action="store_true", default=None, help="answer the run without --intervene, too; --show and "
-        "--plot draw how the weights differ from its own")  # fmt: skip
+    add("--baseline", action="store_true", default=None, help="also return the run without --intervene; --show and "
+        "--plot draw the difference of the weights")  # fmt: skip
     add("--difference", action="append", type=_name_or_object, metavar="METRIC",
-        help="answer a metric of both runs, as of --sweep; may be repeated")  # fmt: skip
-    add("--sweep", type=_axes, metavar="AXES", help="make the change of --intervene at each place of a grid, such as "
-        'layers,positions or \'{"layers": "2:6", "heads": "all"}\'; --show draws how the metric changes')  # fmt: skip
-    add("--metric", type=_name_or_object, metavar="METRIC", help='of --sweep: kl, total_variation, cosine_distance, '
+        help="return a metric of both runs, as for --metric; may be repeated")  # fmt: skip
+    add("--sweep", type=_axes, metavar="AXES", help="make the change of --intervene at each point of a grid, such as "
+        'layers,positions or \'{"layers": "2:6", "heads": "all"}\'; --show draws the change of the metric')  # fmt: skip
+    add("--metric", type=_name_or_object, metavar="METRIC", help='for --sweep: kl, total_variation, cosine_distance, '
         '\'{"probability": " Paris"}\' or \'{"logit_difference": [" Paris", " Rome"]}\'')  # fmt: skip
     add(
         "--position",
         type=int,
         metavar="N",
-        help="of the output whose metric is taken (default: that of the last token)",
+        help="position of the output for --metric (default: the last token of a language model, else the first)",
     )
     add(
         "--lens",
         type=whole,
         metavar="K",
-        help="of a language model: the K likeliest tokens of each layer and position"
-        "; with --generate, in place of each new token",
+        help="for a language model: the K likeliest tokens of each layer and position"
+        "; with --generate, for each new token",
     )
 
     parameters = root.add_argument_group("parameters", "--describe lists a block's parameters with their defaults.")
     add = parameters.add_argument
     add("--is-causal", action="store_true", default=None, help="each query attends only to keys at or before it")
-    add("--additive-mask", action="store_true", default=None, help="accept a float mask of only 0.0 and 1.0; add it")
+    add("--additive-mask", action="store_true", default=None, help="add a float mask of only 0.0 and 1.0 to the scores")
     add("--rope-interleaved", action="store_true", default=None, help="rotate neighbouring features, not halves")
     add("--normalize", action=argparse.BooleanOptionalAction, help="divide the kernel's weights by their sum")
     for name, kind in NUMBERS.items():
@@ -164,7 +164,7 @@ def parser() -> Parser:
     add(
         "--weights-pool-by",
         choices=("mean", "max"),
-        help="what a cell shows: the mean or the max of its weights (default: mean)",
+        help="value of a cell: the mean or the max of its weights (default: mean)",
     )
     add(
         "--out",
@@ -184,7 +184,7 @@ def parser() -> Parser:
     add("--compare", metavar="FILE", help="draw the difference from the weights that --out wrote to FILE")
     add("--html", metavar="FILE", help="write heat maps as a self-contained HTML page")
     add("--at", type=_index, default=(), metavar="I[,I]", help="leading index of the matrices to draw: 0,1 is row 0 of "
-        "the batch, head 1; of a stack's one sequence layer 0, head 1 (default: all)")  # fmt: skip
+        "the batch, head 1; for one sequence of a stack, layer 0, head 1 (default: all)")  # fmt: skip
     add("--labels", metavar="FILE", help="JSON list of labels for the queries, and for the keys if there are as many")
     add("--key-labels", metavar="FILE", help="JSON list of labels for the keys, if they differ")
     return root

@@ -29,20 +29,21 @@ examples:
 def parser() -> Parser:
     """The flags."""
     root = Parser(
-        prog="heed memory", usage="heed memory {list,store,delete} [flags]", description=__doc__, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="heed memory", usage="heed memory {list,store,delete} [flags]",
+        description="Store keys and values from files on a server, list its memories, and delete them.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_server(root)
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="heed memory")
     listing = commands.add_parser("list", help="list the memories: id, block, dtype, shape of the keys, bytes")
     listing.add_argument("--json", action="store_true", help="print the list as JSON")
-    deletion = commands.add_parser("delete", help="delete memories; print each that is deleted")
+    deletion = commands.add_parser("delete", help="delete memories; print the id of each")
     deletion.add_argument("id", nargs="+", metavar="ID")
     add = commands.add_parser("store", help="store keys and values; print the id").add_argument
     add("--key", metavar="FILE", help="keys [batch, kv_heads, n, d_k], or their last 2 or 3 dimensions")
     add("--value", metavar="FILE", help="values [batch, kv_heads, n, d_v]")
     add("--tensor", action="append", default=[], type=pair, metavar="NAME=FILE", help="any other tensor")
-    add("--block", help="store the tensors projected by this block")
+    add("--block", help="store this block's projections of the tensors")
     add("--dtype", choices=("float32", "float16"), help="dtype of the stored numbers (default float32)")
     add("--ttl-seconds", type=positive, metavar="SECONDS", help="time until the memory is deleted")
     return root
