@@ -30,40 +30,40 @@ Reason = Literal["length", "stop", "eos"]
 class GenerateFields(BaseModel, extra="forbid"):
     """A prompt, and how tokens are chosen and answered; the parameters have the meanings of transformers."""
 
-    text: Texts | None = Field(None, description="the prompt, or a list; of two stacks the text of the encoder")
+    text: Texts | None = Field(None, description="the prompt, or a list of prompts; with two stacks the encoder's text")
     text_pair: Texts | None = Field(None, description="the second text of each pair")
     truncation: bool | None = Field(None, description="truncate texts that are too long")
     add_special_tokens: bool | None = Field(True, description="add the tokens that begin, separate and end texts")
     input_ids: Integers | None = Field(None, description="[n] or [batch, n]: token ids in place of text")
     max_new_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, description=f"the most tokens to generate; null: {DEFAULT_NEW}, or as many as the model has positions for"
+        None, description=f"most tokens to generate; null: {DEFAULT_NEW}, or fewer if the model has fewer positions"
     )
     temperature: Annotated[float, Field(ge=0)] | None = Field(
-        0, description="the logits are divided by it; 0 takes the most probable token"
+        0, description="divides the logits; 0 takes the most probable token"
     )
-    top_k: Annotated[int, Field(ge=0)] | None = Field(0, description="choose among the k most probable tokens; 0 = all")
+    top_k: Annotated[int, Field(ge=0)] | None = Field(0, description="sample from the k most probable tokens; 0 = all")
     top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        1, description="choose among the fewest most probable tokens that have this probability together"
+        1, description="sample from the smallest set of most probable tokens with this total probability"
     )
     min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        0, description="leave out tokens with less than this part of the largest probability"
+        0, description="exclude tokens below this fraction of the largest probability"
     )
     repetition_penalty: Annotated[float, Field(gt=0)] | None = Field(
-        1, description="above 1 tokens of the prompt and the text become less probable"
+        1, description="above 1, tokens of the prompt and of the generated text become less probable"
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = Field(
-        None, description="the same seed gives the same tokens; null: others in each request"
+        None, description="the same seed gives the same tokens; null: a new seed for each request"
     )
     stop: str | int | Annotated[list[str | int], Field(max_length=MAX_STOPS)] | None = Field(
-        None, description="texts and token ids that end it; the text ends before a text"
+        None, description="texts and token ids that end generation; the answer's text ends before a stop text"
     )
-    ignore_eos: bool | None = Field(False, description="go on behind the model's own end token")
+    ignore_eos: bool | None = Field(False, description="continue after the model's end tokens")
     stream: bool | None = Field(
-        False, description="answer text/event-stream: an event token for each, then done, or error with a problem"
+        False, description="return text/event-stream: an event token for each token, then done, or error with a problem"
     )
-    outputs: list[str] | None = Field(None, description="of each token's step: weights, hidden_states, entropy, ...")
+    outputs: list[str] | None = Field(None, description="outputs of each step: weights, hidden_states, entropy, ...")
     next_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
-        None, description="number of most probable tokens to return at each place"
+        None, description="number of most probable tokens to return at each position"
     )
 
 
@@ -72,7 +72,7 @@ class TokenLens(BaseModel):
 
     indices: Integers
     probabilities: Numbers
-    tokens: list[list[str | None]] | Absent = Field(None, description="null: an id without a token")
+    tokens: list[list[str | None]] | Absent = Field(None, description="null: the id has no token")
 
 
 class GeneratedToken(BaseModel, extra="allow"):
@@ -84,10 +84,10 @@ class GeneratedToken(BaseModel, extra="allow"):
     token: str | None
     text: str = Field(description="the characters that it adds")
     offset: list[int] = Field(description="start and end (exclusive) in text")
-    logprob: float = Field(description="logarithm of its probability before temperature and the other parameters")
+    logprob: float = Field(description="log-probability before temperature and the other parameters")
     next_tokens: list[NextToken] | Absent = None
     lens: TokenLens | Absent = Field(None, description="if lens_top_k is given")
-    ranks: list[int] | Absent = Field(None, description="[layers + 1]: of the token, 1 = likeliest; with lens_top_k")
+    ranks: list[int] | Absent = Field(None, description="[layers + 1]: rank (1 = likeliest); with lens_top_k")
 
 
 class Usage(BaseModel):
@@ -111,10 +111,10 @@ class GenerateAnswer(Tokens):
 class TritonParameters(BaseModel, extra="allow"):
     """The fields of ``/v1/generate`` but texts and ids, and names of TensorRT-LLM's and vLLM's backends."""
 
-    max_tokens: int | None = Field(None, description="max_new_tokens")
-    stop_words: str | list[str] | None = Field(None, description="stop")
-    random_seed: int | None = Field(None, description="seed")
-    stream: bool | None = Field(None, description="as the path says")
+    max_tokens: int | None = Field(None, description="alias of max_new_tokens")
+    stop_words: str | list[str] | None = Field(None, description="alias of stop")
+    random_seed: int | None = Field(None, description="alias of seed")
+    stream: bool | None = Field(None, description="must match the path")
 
 
 class TritonRequest(TritonParameters):
@@ -134,7 +134,7 @@ class TritonAnswer(BaseModel):
     text_output: str
     finish_reason: Reason | Absent = None
     usage: Usage | Absent = None
-    generated: list[GeneratedToken] | Absent = Field(None, description="where outputs or next_tokens are requested")
+    generated: list[GeneratedToken] | Absent = Field(None, description="if outputs or next_tokens are requested")
     token: GeneratedToken | Absent = Field(None, description="the same in a stream")
 
 
@@ -182,7 +182,7 @@ def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: Fiel
         for name, option in OPTIONS.items()
     ]
     if decoder.generation.two_stacks:
-        fields.append((str | None, Field(None, alias="decoder_text", description="what the decoder begins with")))
+        fields.append((str | None, Field(None, alias="decoder_text", description="the decoder's prompt")))
         fields.append((Integers | None, Field(None, alias="decoder_input_ids", description="[m]: the same as ids")))
     if tensors := inputs_beside_ids(model):
         fields += [(Any, Field(None, alias=name, description="see the operation without text")) for name in tensors]
@@ -192,10 +192,10 @@ def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: Fiel
         ]
     if has_interventions:
         fields.append((list[Intervention] | None, Field(None, alias=INTERVENTIONS, max_length=MAX_INTERVENTIONS,
-            description="changes of activations, of the prompt and of new tokens")))  # fmt: skip
+            description="changes of activations, in the prompt and in new tokens")))  # fmt: skip
     if has_lens:
         fields.append((Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Field(None, alias=TOP_K,
-            description="number of tokens that each layer predicts to answer of each token")))  # fmt: skip
+            description="number of predictions of each layer to return for each token")))  # fmt: skip
     choices = create_model("GenerateChoices", __base__=GenerateFields)
     body = model_class(f"{model.name}_generate_request", choices, fields)
     generate.__annotations__["body"] = Annotated[body, Body()]
@@ -206,7 +206,7 @@ def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: Fiel
         methods=["POST"],
         tags=["text"],
         summary=f"Generate with {model.name}",
-        description="Tokens behind a prompt, one after the other, and where each looked.",
+        description="Generates tokens after a prompt and returns the attention of each.",
         operation_id=f"generate_{model.name}",
         response_model=GenerateAnswer,
         response_description="The text, and each of its tokens",

@@ -43,9 +43,9 @@ class SweepFields(Run):
         description=f'{", ".join(KINDS)}; an object where it has tokens, {{"probability": " Paris"}}; null: kl, or '
         "cosine_distance of hidden states and of texts beside images",
     )
-    position: int | None = Field(None, description="of the output; null: the last token of a language model, else 0")
+    position: int | None = Field(None, description="output position; null: last token of a language model, else 0")
     stream: bool | None = Field(
-        False, description="answer text/event-stream: start, a row for each index of the first axis, then done"
+        False, description="return text/event-stream: start, a row for each index of the first axis, then done"
     )
 
 
@@ -57,8 +57,10 @@ class SweepAnswer(Tokens, extra="allow"):
     model: str
     axes: list[str]
     metric: str | dict[str, list[int]]
-    unchanged: float = Field(description="the metric of the run without changes")
-    source: float | None = Field(None, description="that of the run in from; null: it is shorter than position")
+    unchanged: float = Field(description="the metric of the unchanged run")
+    source: float | None = Field(
+        None, description="that of the run in from; null: another number of images, or too short"
+    )
     values: Numbers = Field(description="nested lists, by the axes")
 
 
@@ -66,12 +68,12 @@ class LensFields(Run):
     """A run, and how much to answer."""
 
     lens_top_k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = Field(
-        DEFAULT_TOP_K, description="the number of tokens at each place"
+        DEFAULT_TOP_K, description="number of tokens per layer and position"
     )
-    layers: Indices | None = Field(None, description="null: all, and the output behind the last one")
+    layers: Indices | None = Field(None, description="null: all, and the output after the last one")
     positions: Indices | None = Field(None, description="null: all")
     interventions: Annotated[list[Intervention], Field(max_length=MAX_COUNT)] | None = Field(
-        None, description="changes of the run"
+        None, description="interventions in the run"
     )
 
 
@@ -80,7 +82,7 @@ class Likeliest(BaseModel):
 
     indices: Integers
     probabilities: Numbers
-    tokens: list[list[list[str | None]]] | Absent = Field(None, description="null: an id without a token")
+    tokens: list[list[list[str | None]]] | Absent = Field(None, description="null: the id has no token")
 
 
 class LensAnswer(Tokens):
@@ -90,9 +92,7 @@ class LensAnswer(Tokens):
     layers: list[int]
     positions: list[int]
     lens: Likeliest
-    ranks: list[list[int | None]] = Field(
-        description="[layers, positions]: of the token that comes next; 1 = likeliest"
-    )
+    ranks: list[list[int | None]] = Field(description="[layers, positions]: rank of the next token; 1 = likeliest")
 
 
 def routes(model: Model, version: Intervenable, files: FieldDefinitions) -> list[APIRoute]:

@@ -21,13 +21,13 @@ class MemoryDescription(BaseModel):
 
     id: str
     block: str | None = Field(description="the block whose projections are stored; null: keys and values as sent")
-    version: int | None = Field(description="of that block")
+    version: int | None = Field(description="version of that block")
     dtype: str
-    key_shape: tuple[int, ...] = Field(description="[batch, kv_heads, n, d_k], of a stack of layers [layers, ...]")
+    key_shape: tuple[int, ...] = Field(description="[batch, kv_heads, n, d_k]; for a stack of layers [layers, ...]")
     value_shape: tuple[int, ...]
-    lengths: tuple[int, ...] = Field(description="keys of each row of the batch")
-    bytes: int = Field(description="of its files, which have room for appended keys", json_schema_extra=INT64)
-    content: str = Field(description="SHA-256 of the keys and values stored first, for If-None-Match")
+    lengths: tuple[int, ...] = Field(description="number of keys in each row of the batch")
+    bytes: int = Field(description="size of its files, which have space for appended keys", json_schema_extra=INT64)
+    content: str = Field(description="SHA-256 of the keys and values as first stored, for If-None-Match")
     created: datetime
     expires: datetime | None
 
@@ -43,7 +43,7 @@ class MemoryList(BaseModel):
     """The memories that an API key may use; an admin key sees those of all."""
 
     memories: list[MemoryDescription]
-    damaged: list[DamagedMemory] = Field(description="shown to admin keys, or where there are no keys")
+    damaged: list[DamagedMemory] = Field(description="shown to admin keys, or to all if there are no API keys")
     limit_bytes: int = Field(description="upper limit on all memories of this machine", json_schema_extra=INT64)
 
 
@@ -54,7 +54,7 @@ def routes(blocks: dict[str, Model]) -> list[APIRoute]:
         name: (Tensor | None, Field(None, description="[batch, kv_heads, n, d]; leading axes may be omitted"))
         for name in dict.fromkeys((*KEY_VALUE, *sorted(names)))
     }
-    tensors[LENGTHS] = (list[int] | None, Field(None, description="[batch]: how many keys of each row are stored"))
+    tensors[LENGTHS] = (list[int] | None, Field(None, description="[batch]: number of keys to store for each row"))
     base = create_model("MemoryTensors", __base__=_Strict, **tensors)
     stored = create_model(
         "NewMemory",

@@ -95,7 +95,7 @@ class Problem(BaseModel):
     type: str = Field(description="the code's place in the documentation, relative to the server")
     title: str
     status: int
-    code: str = Field(description="what is wrong, for programs", json_schema_extra=_list_codes)
+    code: str = Field(description="the kind of error, for programs", json_schema_extra=_list_codes)
     detail: str
     field: str | Absent = Field(
         None, description="the tensor or parameter at fault", json_schema_extra=_without_default

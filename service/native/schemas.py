@@ -26,7 +26,7 @@ class Blocks(BaseModel):
 class InputDescription(BaseModel):
     name: str
     dtype: str
-    shape: list[str | int] = Field(description="numbers and symbols; the same symbol is the same size everywhere")
+    shape: list[str | int] = Field(description="numbers and symbols; a symbol stands for the same size in all shapes")
     required: bool
     description: str
 
@@ -49,9 +49,9 @@ class PlaceholderDescription(BaseModel):
     """What is written in a text where a row of an input, such as a picture, stands."""
 
     input: str
-    token: str | None = Field(description="in a text; it becomes count tokens")
+    token: str | None = Field(description="the placeholder in a text; it is expanded to count tokens")
     id: int
-    count: int = Field(description="tokens in input_ids for each row")
+    count: int = Field(description="number of tokens in input_ids per row")
 
 
 class TokenizerDescription(BaseModel):
@@ -104,7 +104,7 @@ class GenerateDescription(BaseModel):
     two_stacks: bool = Field(description="an encoder and a decoder")
     shares_runs: bool = Field(description="sequences of different lengths share runs")
     quantized: QuantizedDescription | None = Field(description="null: its weights are those of the model")
-    interventions: list[str] = Field(description="the sites of interventions in generation; empty: it takes none")
+    interventions: list[str] = Field(description="sites of interventions in generation; empty: none")
 
 
 class BlockDescription(BlockLine):
@@ -116,21 +116,21 @@ class BlockDescription(BlockLine):
     inputs: list[InputDescription]
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
-    tokenizer: TokenizerDescription | None = Field(description="null: it takes no texts")
+    tokenizer: TokenizerDescription | None = Field(description="null: the model takes no texts")
     preprocessor: PreprocessorDescription | None = Field(
-        description="null: it takes no images, or has no preprocessor_config.json"
+        description="null: the model takes no images, or has no preprocessor_config.json"
     )
-    generate: GenerateDescription | None = Field(description="null: POST /v1/generate/{block} does not take it")
-    generate_refused: str | None = Field(description="why not, of a model of transformers")
+    generate: GenerateDescription | None = Field(description="null: the model does not generate")
+    generate_refused: str | None = Field(description="why a transformers model does not generate")
     interventions: dict[str, list[int | str]] | None = Field(
         description="the shapes of the activations that a request may change, by site; null: none"
     )
-    interventions_refused: str | None = Field(description="why not, of a model of transformers")
+    interventions_refused: str | None = Field(description="why a transformers model takes no interventions")
     derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where and how the export was verified")
-    providers: list[str] = Field(description="what the ONNX Runtime session runs on")
+    providers: list[str] = Field(description="execution providers of the ONNX Runtime session")
     nodes: dict[str, dict[str, dict[str, int]]] = Field(
-        description="where the nodes of each graph run: graph, provider, operator, how many"
+        description="nodes of each graph by graph, provider and operator, with their number"
     )
     example: dict[str, Any] = Field(description="a body to POST here")

@@ -88,10 +88,10 @@ class Selection:
     """The options of a request; None = not given. Every part of the service that knows options has them from here."""
 
     layers: Annotated[
-        Indices | None, Option(PLACES, "the layers to answer, counted from 0 or from the end", BY_HEAD)
+        Indices | None, Option(PLACES, "the layers to return, counted from 0 or from the end", BY_HEAD)
     ] = None
-    heads: Annotated[Indices | None, Option(PLACES, "the heads to answer", BY_HEAD)] = None
-    queries: Annotated[Indices | None, Option(PLACES, "the queries whose weights are answered", BY_QUERY)] = None
+    heads: Annotated[Indices | None, Option(PLACES, "the heads to return", BY_HEAD)] = None
+    queries: Annotated[Indices | None, Option(PLACES, "the queries whose weights are returned", BY_QUERY)] = None
     average_attn_weights: Annotated[bool | None, Option(FLAG, "reduce_heads mean", SELECTED, False)] = None
     reduce_heads: Annotated[
         Reduction | None, Option(REDUCTION, "the mean or the largest over heads, without their axis", SELECTED)
@@ -100,19 +100,19 @@ class Selection:
         Reduction | None,
         Option(
             REDUCTION,
-            "the same over the layers, after the heads",
+            "the same over layers, after the reduction over heads",
             (*ATTENTION, "entropy", "received", "head_statistics"),
         ),
     ] = None
     weights_top_k: Annotated[
         int | None,
-        Option(COUNT, "of each query's weights only the k largest, as indices and values, largest first", (SOURCE,)),
+        Option(COUNT, "only the k largest weights of each query, as indices and values, largest first", (SOURCE,)),
     ] = None
     weights_dtype: Annotated[
         Dtype | None,
         Option(
             _word(Dtype),
-            "type of the weights; uint8 is round(weight / weights_scale), which is answered beside them",
+            "type of the weights; uint8 is round(weight / weights_scale), and weights_scale is also returned",
             WEIGHTS,
         ),
     ] = None
