@@ -34,7 +34,7 @@ class Quantized(NamedTuple):
 
 
 class Tokens(Mapping[str, Any]):
-    """What a model's tokenizer makes of a text, or of a list of texts, as attributes and as a mapping.
+    """The tokens of a text, or of a list of texts, as attributes and as a mapping.
 
     ``tokens``, ``offsets`` (the characters of each token in its text), ``input_ids``, ``attention_mask`` (0 = padding),
     ``token_type_ids``, ``sequence_ids`` (0 or 1 of a pair, None for special tokens), ``truncated``; and for
@@ -73,7 +73,7 @@ class Answer(Mapping[str, Any]):
     are ``Quantized``. ``server_timing`` has the milliseconds that the server spent in each stage; ``request_id``
     identifies the request in the server's log.
 
-    Of a call with texts, the fields of ``Tokens`` are attributes, too: ``tokens``, their ``offsets`` in the text,
+    After a call with texts, the fields of ``Tokens`` are also attributes: ``tokens``, their ``offsets`` in the text,
     ``input_ids``, ``truncated`` and others.
     """
 
@@ -142,13 +142,13 @@ class Answer(Mapping[str, Any]):
         columns: Sequence[str] = (),
         about: Mapping[str, str] | None = None,
     ) -> str:
-        """The weights as a page of its own, in HTML; ``Path("weights.html").write_text(answer.page())`` saves it.
+        """The weights as a self-contained HTML page; ``Path("weights.html").write_text(answer.page())`` saves it.
 
         Args:
             at: leading indices of the weights to show: ``(2,)`` is layer 2, or row 2 of a batch.
             rows: labels of the queries; by default the tokens of the text.
-            columns: labels of the keys; by default those of the queries if they are as many.
-            about: what else the page says of the weights at its top: ``{"text": "the cat sat"}``.
+            columns: labels of the keys; by default those of the queries if there are as many.
+            about: further lines about the weights at the top of the page: ``{"text": "the cat sat"}``.
 
         Raises:
             AttributeError: the answer has no weights.

@@ -67,9 +67,9 @@ class Block(BlockSummary):
     example: Mapping[str, Any]
     tokenizer: Mapping[str, Any] | None = None  # of a model that takes texts
     generate: Mapping[str, Any] | None = None  # of a model that generates: how
-    generate_refused: str | None = None  # of a model of transformers that does not: why
+    generate_refused: str | None = None  # why a transformers model does not generate
     interventions: Mapping[str, Any] | None = None  # the shapes of the activations that a request may change, by site
-    interventions_refused: str | None = None  # why it may not, of a model of transformers
+    interventions_refused: str | None = None  # why a transformers model takes no interventions
 
     def _repr_html_(self) -> str:
         """The formula, and tables of inputs, parameters and outputs, for notebooks."""

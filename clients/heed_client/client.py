@@ -38,12 +38,12 @@ DtypeLike = np.dtype[Any] | type[np.generic]  # as numpy has it
 class Client:
     """A client of the Heed server at ``url``. It keeps connections open, and threads may share it.
 
-    Without ``url`` and ``api_key`` these are HEED_URL, or http://127.0.0.1:8000, and HEED_API_KEY of the environment.
+    ``url`` defaults to HEED_URL of the environment, or http://127.0.0.1:8000, and ``api_key`` to HEED_API_KEY.
     ``timeout`` is the longest time in seconds without a byte, None for no limit. A request that the server rejects
     temporarily (429, 503) with a ``Retry-After`` of at most ``max_wait_s`` seconds is retried, up to ``retries`` times;
     nothing else is retried.
 
-    A URL without a scheme (127.0.0.1:8000) is of HTTP. Of an HTTPS server, ``cacert`` is a PEM file with the
+    A URL without a scheme (127.0.0.1:8000) uses HTTP. For an HTTPS server, ``cacert`` is a PEM file with the
     certificates to trust, in place of the system's; ``verify=False`` accepts any certificate. ``transport`` is httpx's,
     for proxies or tests.
 
@@ -153,20 +153,20 @@ class Client:
         JSON; ``binary`` forces one of them where possible. The results are the same.
 
         A model with a tokenizer takes ``text=`` instead of token ids: a text or a list of texts, with the arguments of
-        ``tokenize``. The answer has ``tokens``, ``offsets``, ``input_ids`` and ``truncated`` then. Of a language model
-        ``next_tokens=5`` asks for the 5 most probable next tokens of each text: ``answer.next_tokens`` is a list of
-        {"id", "token", "probability"}, of several texts a list for each.
+        ``tokenize``. The answer then also has ``tokens``, ``offsets``, ``input_ids`` and ``truncated``. For a language
+        model, ``next_tokens=5`` requests the 5 most probable next tokens of each text: ``answer.next_tokens`` is a list
+        of {"id", "token", "probability"}, or for several texts a list of such lists.
 
-        ``interventions`` change activations of the run of a model of transformers, one after the other:
+        ``interventions`` change activations in the run of a transformers model, one after the other:
         [{"at": "weights", "layers": 3, "heads": 1, "scale": 0}] removes a head. Their tensors may be arrays.
-        With ``baseline``, ``answer.baseline`` is the answer without them. ``difference`` is a metric, as "kl", or a
+        With ``baseline``, ``answer.baseline`` is the answer without them. ``difference`` is a metric such as "kl", or a
         list: ``answer.difference`` has its "metric", "unchanged" and "changed", or is a list of such mappings.
 
-        A model of pictures takes ``images`` in place of ``pixel_values``: a PNG, JPEG or WebP as a path or bytes, a
-        picture of Pillow, or an array [height, width, 3] of uint8; or a list of them. A model of sound takes ``audio``,
-        a WAV or FLAC as a path or bytes, or a list. The server does the steps of the model's processor.
+        A vision model takes ``images`` in place of ``pixel_values``: a PNG, JPEG or WebP as a path or bytes, a Pillow
+        image, or an array [height, width, 3] of uint8; or a list of them. An audio model takes ``audio``, a WAV or FLAC
+        as a path or bytes, or a list. The server applies the model's processor.
 
-        ``memory`` may be the id of a stored memory, with ``memory_append`` and ``memory_at``, as ``Memory`` sends them.
+        ``memory`` may be the id of a stored memory, with ``memory_append`` and ``memory_at``; ``Memory`` sends them.
 
         Raises:
             HeedError: see ``heed_client.errors``.
@@ -208,8 +208,8 @@ class Client:
     ) -> Tokens:
         """Tokenize a text, or a list of texts, with the tokenizer of ``model``; the model is not run.
 
-        ``text_pair`` is the second of each pair, ``text_target`` what the decoder of a model with two stacks reads.
-        Texts that are too long are truncated as the model's tokenizer file says; ``truncation`` chooses.
+        ``text_pair`` is the second text of each pair, ``text_target`` the decoder's text in a model with two stacks.
+        Texts that are too long are truncated as the model's tokenizer file says; ``truncation`` overrides this.
 
         Raises:
             HeedError: see ``heed_client.errors``.
@@ -257,25 +257,25 @@ class Client:
         audio: Audio | Sequence[Audio] | None = None,
         **inputs: TensorLike,
     ) -> Generation:
-        """Generate tokens behind ``text`` with a language model: ``for token in heed.generate(model, text): ...``
+        """Generate tokens after ``text`` with a language model: ``for token in heed.generate(model, text): ...``
 
-        The loop sends the request and yields each token as it comes; leaving it stops the server. For a list of texts,
-        or without a stream, ``heed.generate(model, texts).result()`` returns when all tokens are there. In place of a
-        text the prompt may be ``input_ids=``, or of speech ``audio=`` or ``input_features=``. Models with two stacks
-        read it in the encoder; ``decoder_text`` or ``decoder_input_ids=`` is what the decoder begins with. Models that
-        read pictures take ``images=`` for the tokens of the text that stand for them.
+        The loop sends the request and yields each token as it arrives; leaving the loop stops the server. For a list of
+        texts, or without a stream, ``heed.generate(model, texts).result()`` returns when generation is complete. In
+        place of a text the prompt may be ``input_ids=``, or for speech ``audio=`` or ``input_features=``. Models with
+        two stacks read it in the encoder; ``decoder_text`` or ``decoder_input_ids=`` is the decoder's prompt. Models
+        that read pictures take ``images=`` for the placeholders in the text.
 
-        There are at most ``max_new_tokens`` tokens (20). ``temperature`` 0, the default, takes the most probable token;
-        ``top_k``, ``top_p``, ``min_p`` and ``repetition_penalty`` are those of transformers. The same ``seed`` gives
-        the same tokens. ``stop`` is a text or a token id that ends the text, or a list of them; ``ignore_eos`` goes on
-        behind the model's own end token.
+        At most ``max_new_tokens`` tokens (20) are generated. ``temperature`` 0, the default, takes the most probable
+        token; ``top_k``, ``top_p``, ``min_p`` and ``repetition_penalty`` are those of transformers. The same ``seed``
+        gives the same tokens. ``stop`` is a text or a token id that ends the text, or a list of them; ``ignore_eos``
+        continues after the model's end tokens.
 
         ``outputs``, such as "weights", are those of each token's step, with the options of ``attend``: the weights are
-        [layers, heads, 1, keys so far]. ``next_tokens=5`` adds the 5 most probable tokens at each place, and
-        ``lens_top_k=3`` the 3 that each layer would predict there: ``token.lens``.
+        [layers, heads, 1, keys so far]. ``next_tokens=5`` adds the 5 most probable tokens at each position, and
+        ``lens_top_k=3`` the 3 likeliest predictions of each layer: ``token.lens``.
 
-        ``interventions`` change activations as those of ``attend``: of the prompt and of the new tokens, or of
-        ``positions``, which count the new tokens behind those of the prompt.
+        ``interventions`` change activations as in ``attend``: in the prompt and in the new tokens, or at ``positions``,
+        which number the new tokens after those of the prompt.
 
         Raises:
             HeedError: see ``heed_client.errors``; in the loop, or in ``result``.
@@ -332,15 +332,15 @@ class Client:
         audio: Audio | None = None,
         **inputs: TensorLike,
     ) -> Sweep:
-        """Run a model of transformers with one intervention at each place of a grid (activation patching, causal
+        """Run a transformers model with one intervention at each point of a grid (activation patching, causal
         tracing): ``heed.sweep(model, text, intervention={"at": "hidden", "from": {"text": other}}, over=["layers",
         "positions"], metric={"logit_difference": [" Paris", " Rome"]}).values``.
 
-        ``over`` names the axes of the grid: "layers", "heads", "positions", "queries", "keys"; as a mapping with the
-        indices of each. ``metric`` is a number of the answer at ``position``, by default that of the last token:
-        {"logit_difference": [a, b]} or {"probability": a} of tokens or their ids, "kl", "total_variation", or
-        "cosine_distance" of embeddings and hidden states. In place of a text the run may be ``input_ids=`` or the
-        model's other inputs, or files as of ``attend``; so may the run of another one ("from").
+        ``over`` names the axes of the grid: "layers", "heads", "positions", "queries", "keys"; a mapping also gives the
+        indices of each. ``metric`` is computed at ``position`` of the output, by default the last token of a language
+        model, else 0: {"logit_difference": [a, b]} or {"probability": a} of tokens or their ids, "kl",
+        "total_variation", or "cosine_distance" of embeddings and hidden states. In place of a text the run may have
+        ``input_ids=`` or the model's other inputs, or files as for ``attend``; so may another run ("from").
 
         Raises:
             HeedError: see ``heed_client.errors``.
@@ -371,8 +371,8 @@ class Client:
         audio: Audio | None = None,
         **inputs: TensorLike,
     ) -> Lens:
-        """The ``lens_top_k`` (5) likeliest tokens of every layer and position: what a language model's own final norm
-        and head make of its hidden states (the logit lens), also of a run with ``interventions``.
+        """The ``lens_top_k`` (5) likeliest tokens of every layer and position: a language model's own final norm and
+        head applied to its hidden states (the logit lens), also of a run with ``interventions``.
 
         Raises:
             HeedError: see ``heed_client.errors``.
@@ -404,16 +404,16 @@ class Client:
         """Store keys and values on the server, to query them many times.
 
         ``key`` is [batch, kv_heads, n, d_k] and ``value`` [batch, kv_heads, n, d_v], or their last 2 or 3 dimensions;
-        row i has ``nonpad_kv_seqlen[i]`` keys. With ``block``, what its projections make of its inputs, named as
-        ``describe`` names them, is stored. ``dtype`` "float16" halves the bytes. More than 64 MiB are sent in parts.
+        row i has ``nonpad_kv_seqlen[i]`` keys. With ``block``, the block's projections of its inputs, named as
+        ``describe`` names them, are stored. ``dtype`` "float16" halves the bytes. More than 64 MiB are sent in parts.
 
-        ``with`` deletes the memory at its end unless ``keep``; else it remains until it is deleted, for ``ttl_seconds``
-        or until the server needs its room. ``reuse`` finds equal keys and values that are stored, without sending them
-        again. They are shared then: ``with`` does not delete them, and others see what is appended. Keys that were sent
-        in parts are not found.
+        The end of ``with`` deletes the memory unless ``keep``; otherwise it remains until it is deleted, for
+        ``ttl_seconds`` or until the server needs its space. ``reuse`` finds a stored memory with equal keys and values,
+        without sending them again. It is then shared: ``with`` does not delete it, and others see appended keys. Keys
+        that were sent in parts are not found.
 
         Raises:
-            HeedError: see ``heed_client.errors``; 507 if the server has no room.
+            HeedError: see ``heed_client.errors``; 507 if the server has no space.
             ValueError, TypeError: a tensor is not an array of numbers; the message begins with its name.
         """
         options = {"block": block, "dtype": dtype, "ttl_seconds": ttl_seconds}

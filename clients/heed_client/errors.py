@@ -36,8 +36,8 @@ class TimedOut(Unreachable):
 class Problem(HeedError):
     """The server responded with an error: the members of RFC 9457, and the request's id in the server's log.
 
-    ``code`` says what is wrong, for programs: one of those in the documentation of errors, such as "invalid" or
-    "overloaded"; "" of another server. ``retry_after`` is in seconds, None if the server does not send it.
+    ``code`` is the kind of error, for programs: one of those in the documentation of errors, such as "invalid" or
+    "overloaded"; "" from another server. ``retry_after`` is in seconds, None if the server does not send it.
     """
 
     def __init__(

@@ -128,12 +128,12 @@ class _Generation:
 
 
 class Generation(_Generation):
-    """Tokens behind a prompt. A loop sends the request and yields each token as it comes; ``result`` waits for all.
+    """Tokens after a prompt. A loop sends the request and yields each token as it arrives; ``result`` waits for all.
 
-    ``text`` is the text behind the prompt and ``generated`` the list of its tokens, both so far. After the loop
+    ``text`` is the text after the prompt so far, and ``generated`` the list of its tokens. After the loop
     ``finish_reason`` is "length", "stop" or "eos", ``usage`` has the numbers of tokens, ``first_token_ms`` and
-    ``total_ms`` are the times that the server took, and ``prompt`` has the tokens of a text. A loop that is left closes
-    the connection, and the server stops. Each loop sends the request again.
+    ``total_ms`` are the server's times, and ``prompt`` has the prompt's tokens. Leaving the loop closes the connection,
+    and the server stops. Each loop sends the request again.
     """
 
     def __iter__(self) -> Iterator[GeneratedToken]:
@@ -150,7 +150,7 @@ class Generation(_Generation):
         """Generate all tokens in one answer, also for a list of prompts, and return this object.
 
         For a list of prompts ``text``, ``generated`` and ``finish_reason`` are lists with an item for each, and
-        ``usage`` is that of all. The times are None.
+        ``usage`` is the total. The times are None.
 
         Raises:
             HeedError: see ``heed_client.errors``.
@@ -173,8 +173,8 @@ class Generation(_Generation):
 class AsyncGeneration(_Generation):
     """``Generation`` for asyncio: ``async for`` and ``await result()``.
 
-    After a loop that is left the connection is closed when the event loop next runs, at the end of ``async with`` at
-    once.
+    After leaving the loop, the connection is closed when the event loop next runs; the end of ``async with`` closes it
+    at once.
     """
 
     async def __aiter__(self) -> AsyncIterator[GeneratedToken]:
