@@ -26,7 +26,7 @@ class Alias:
 
 QUERY = ("query", "x", "text", "input_ids")
 ALWAYS_ZERO = "there is no dropout in inference: leave it out, or send "
-GENERATES = "POST /v1/generate writes on; next_tokens: 5 returns the 5 most probable next tokens of each text"
+GENERATES = "POST /v1/generate continues a text; next_tokens: 5 returns the 5 most probable next tokens of each text"
 TABLE = {  # aliases -> their meaning
     "q query_states query_layer qs": Alias(QUERY),
     "k key_states key_layer ks": Alias(("key", "memory", "x")),
@@ -87,8 +87,8 @@ TABLE = {  # aliases -> their meaning
         ("max_new_tokens", "next_tokens"), GENERATES, note_for="next_tokens"
     ),
     "temperature top_p min_p max_new_tokens": Alias(("next_tokens",), GENERATES),
-    "do_sample": Alias(("temperature",), "above 0 draws tokens, 0 takes the most probable one"),
-    "num_beams beam_width": Alias((), "beams are not searched"),
+    "do_sample": Alias(("temperature",), "above 0 samples tokens, 0 takes the most probable one"),
+    "num_beams beam_width": Alias((), "beam search is not supported"),
     "stop_words stop_sequences stop_strings": Alias(("stop",)),
     "random_seed": Alias(("seed",)),
     "texts prompt input inputs sentence sentences content messages": Alias(("text",)),

@@ -38,7 +38,7 @@ EXPECTED = {  # orjson's message -> ours
     "number with leading zero is not allowed": "expected a number without leading zeros",
     "number is infinity when parsed as double": "expected a number in the range of float64",
     "trailing comma is not allowed": "expected another entry after the comma",
-    "unexpected control character in string": "expected line breaks and tabs in a string to be written \\n and \\t",
+    "unexpected control character in string": "expected line breaks and tabs in a string to be escaped as \\n and \\t",
     "invalid escaped sequence in string": "expected a JSON escape sequence",
     "depth limit exceeded": "nested more than 1024 levels deep",
 }

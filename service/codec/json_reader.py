@@ -127,7 +127,7 @@ class JsonReader:
         texts = [item for item in element if isinstance(item, str)]
         if len(texts) != len(element):
             other = next(item for item in element if not isinstance(item, str))
-            raise Invalid(f"expected a list of only names, got {describe(other)}", name)
+            raise Invalid(f"expected only names in the list, got {describe(other)}", name)
         self.brackets += 1
         return texts
 

@@ -106,7 +106,7 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
         value = fields.pop(alias, None)
         if value is not None:
             if name in fields:
-                raise Malformed(f"given twice, as {alias} too", name)
+                raise Malformed(f"given twice, also as {alias}", name)
             fields[name] = value
     if _words(reader, fields.get("stop")) == []:
         del fields["stop"]

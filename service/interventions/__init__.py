@@ -1,1 +1,1 @@
-"""Interventions: a request changes activations of a model of transformers, and gets the answer of the changed run."""
+"""Interventions: a request changes activations of a transformers model, and gets the answer of the changed run."""

@@ -82,7 +82,7 @@ def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | N
             count = len(picks[along]) if picks[along] is not None else shape[along]  # type: ignore[arg-type]
             found = source[along] if positions is None else len(positions)
             if found != count:
-                raise Invalid(f"expected {count} positions, as are changed, got {found}; select positions", "from")
+                raise Invalid(f"expected {count} positions, the number changed, got {found}; select positions", "from")
     return Place(intervention, shape, tuple(picks), positions)
 
 
@@ -116,7 +116,7 @@ class Change:
             if one.replaces and two.replaces and first.meets(second):
                 raise Invalid(f"replaces what {one.field} replaces", two.field)
             if one.renormalize and not two.renormalize and first.meets(second, axes=-1):
-                raise Invalid(f"changes rows that {one.field} renormalizes: send it before that one", two.field)
+                raise Invalid(f"changes rows that {one.field} renormalizes: place it before that one", two.field)
 
     def inputs(
         self, site: str, values: Mapping[Intervention, np.ndarray], kinds: Collection[str]

@@ -85,7 +85,7 @@ class Intervened:
         values = self._values
         graph = values.graphs.graph(OUTPUT if {*outputs} <= {*ALONE} else WHOLE)
         if missing := [name for name in outputs if name not in graph.outputs]:
-            raise Invalid(f"{missing[0]} cannot be answered together with {FIELD}", "outputs")
+            raise Invalid(f"{missing[0]} cannot be returned together with {FIELD}", "outputs")
         estimate = values.estimate(graph, inputs, outputs, max_memory_bytes, self._needs_own)
         memory = estimate.memory + sum(change.memory() for change in self._changes.values())
         if self._needs_own:

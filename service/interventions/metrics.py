@@ -153,7 +153,7 @@ def _token(item: Any, model: Model, field: str) -> int:
         raise Invalid(f"expected a token, or its id, got {describe(item)}", field)
     tokenizer: Tokenizer | None = model.tokenizer
     if tokenizer is None or not model.signature.scores_tokens:
-        raise Invalid(f"expected the index of a score, got {describe(item)}: the scores are not of tokens", field)
+        raise Invalid(f"expected the index of a score, got {describe(item)}: the scores are not token logits", field)
     if len(item) > MAX_TOKEN_CHARS:
         raise Invalid(f"expected one token, got a text of {len(item):,} characters", field)
     with within(field):

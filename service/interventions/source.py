@@ -34,9 +34,7 @@ from service.model.model import Model
 from service.tokens.request import check_size, tensors_of, tokenize, tokens_json
 from service.tokens.tokenizer import TokenizedTexts
 
-NO_LAYERS = (
-    "it has no graph for them, which encoder, decoder and models of transformers get in float32 (export it again)"
-)
+NO_LAYERS = "it has no graph for them; export it again (encoder, decoder and transformers models in float32 get one)"
 
 
 class InterventionSource(InputSource[Changes]):

@@ -190,7 +190,7 @@ class Values:
             copies = place.shape[-1] / vector.shape[-1]  # of a number that stands for the whole width
             length = np.linalg.norm(vector, axis=-1, keepdims=True) * copies**0.5
             if not length.all():
-                raise Invalid("expected a vector that is not 0, which has no direction", f"{one.field}.add")
+                raise Invalid("expected a nonzero vector: a zero vector has no direction", f"{one.field}.add")
             vector = vector / length
         with np.errstate(over="ignore"):  # an output that is not finite is refused
             return np.asarray(vector * one.add.scale, np.float32)
@@ -275,7 +275,7 @@ class Values:
             return None
         name = ids_of(one.at, own.keys())
         if name not in own:
-            raise Invalid(f"not accepted at {one.at}: its positions are no tokens", f"{one.field}.tokens")
+            raise Invalid(f"not accepted at {one.at}: its positions are not tokens", f"{one.field}.tokens")
         ids = own[name]
         if len(ids) != 1:
             raise Invalid(f"requires one text, got {len(ids)}", f"{one.field}.tokens")

@@ -48,7 +48,7 @@ class ImageSource(FileSource["Picture", "ImageProcessor"]):
         if processor.pad is not None:
             (columns, rows), (height, width) = processor.resized(*picture.size), processor.pad
             if not (rows and columns):
-                raise Invalid("is too narrow: nothing is left of it after it is resized", file.field)
+                raise Invalid("is too narrow: resizing leaves no pixels", file.field)
             if rows > height or columns > width:
                 most = f"{height:,} x {width:,}"
                 raise Invalid(f"becomes {rows:,} x {columns:,} pixels; the model takes at most {most}", file.field)

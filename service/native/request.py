@@ -212,7 +212,7 @@ def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection
             name,
         )
     if "text" not in fields and (name in TEXTS or "text" in canonical_names(name)[:1]):
-        hint = f"; {model.name} has no tokenizer, it takes tensors: {required}"
+        hint = f"; {model.name} has no tokenizer; it takes tensors: {required}"
         if model.tokenizer:
             hint = f"; POST /v1/text/{model.name} takes texts"
     elif name in model.outputs:

@@ -45,22 +45,22 @@ FAMILIES = {
     "heed_requests_rejected": Family("counter", "Requests rejected, by the limit they exceeded.", ("reason",)),
     "heed_requests_cancelled": Family("counter", "Requests removed from the queue because their client disconnected."),
     "heed_event_loop_lag_seconds": Family(
-        "histogram", "How late the event loops are: added to each request's latency.", (), NS, BOUNDS
+        "histogram", "Delay of the event loops, which adds to each request's latency.", (), NS, BOUNDS
     ),
     "heed_event_loop_lag_max_seconds": Family("gauge", "The largest lag in the last 15 seconds.", combine=max),
     "heed_event_loop_busy_seconds": Family("counter", "CPU time of the event loops' threads.", unit=NS),
     "heed_event_loop_busy_ratio": Family(
         "gauge",
         "Share of the last 15 seconds in which the event loop was busy or late; the mean of all workers. Near 1 there"
-        " is no room for more requests.",
+        " is no capacity for more requests.",
         combine=lambda shares: fmean([*shares]),
     ),
     "heed_connections": Family("gauge", "Open connections."),
     "heed_connections_unread": Family("gauge", "Connections with bytes that are not read yet."),
-    "heed_requests_in_flight": Family("gauge", "Requests to run a model in progress."),
+    "heed_requests_in_flight": Family("gauge", "Requests in progress that run a model."),
     "heed_requests_queued": Family("gauge", "Requests waiting in the queue."),
     "heed_memory_budget_used_bytes": Family(
-        "gauge", "Memory that requests have reserved outside of runs, of half of memory_budget_bytes."
+        "gauge", "Memory reserved by requests outside of runs; the limit is half of memory_budget_bytes."
     ),
     "heed_runs_in_progress": Family("gauge", "Runs of ONNX Runtime in progress in threads."),
     "heed_model_load_failures": Family("counter", "Model versions that failed to load."),
@@ -80,7 +80,7 @@ FAMILIES = {
         "histogram", "Time from a request's arrival to the first token of each prompt.", ("model",), NS, FINE_BOUNDS
     ),
     "heed_time_per_output_token_seconds": Family(
-        "histogram", "Time from a token of a prompt to its next one.", ("model",), NS, FINE_BOUNDS
+        "histogram", "Time between two generated tokens of a sequence.", ("model",), NS, FINE_BOUNDS
     ),
     "heed_generation_batch_size": Family(
         "histogram", "Sequences that shared a run of one new token each.", bounds=BATCH_SIZES

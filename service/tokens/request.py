@@ -153,8 +153,8 @@ def tokenizer_of(model: Model) -> Tokenizer:
     if model.tokenizer is None:
         instead = "; /v1/attention and /v1/generate take token ids as input_ids" if "input_ids" in model.inputs else ""
         raise Invalid(
-            f"model '{model.name}' has no tokenizer: it needs tokenizer.json next to its graph, and the service the "
-            f"package tokenizers{instead}",
+            f"model '{model.name}' has no tokenizer: it needs tokenizer.json next to its graph, and the service needs "
+            f"the package tokenizers{instead}",
             "text",
         )
     tokenizer: Tokenizer = model.tokenizer

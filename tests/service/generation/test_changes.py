@@ -245,7 +245,7 @@ def test_the_lens_is_that_of_the_whole_text(ask, client, changes):
         (
             {"interventions": [{"at": "hidden", "from": {"input_ids": [[1, 2, 3]]}}]},
             422,
-            "interventions[0].from: expected 4 positions, as are changed, got 3",
+            "interventions[0].from: expected 4 positions, the number changed, got 3",
         ),
         (
             {"interventions": [{"at": "hidden", "add": [1, 2]}]},

@@ -80,7 +80,7 @@ def test_weights_can_be_asked_for(client):
         ({"parameters": []}, "parameters: expected an object"),
         ({"parameters": {"temperature": -1}}, "temperature"),
         ({"parameters": {"max_tokens": 2}, "max_tokens": 2}, "max_tokens: given twice"),
-        ({"max_tokens": 2, "max_new_tokens": 2}, "max_new_tokens: given twice, as max_tokens too"),
+        ({"max_tokens": 2, "max_new_tokens": 2}, "max_new_tokens: given twice, also as max_tokens"),
         ({"beam_width": 4}, "beam_width: expected 1"),
         ({"bad_words": ["cat"]}, "bad_words: expected []"),
         ({"stream": "yes"}, "stream: expected"),

@@ -318,7 +318,7 @@ def test_every_output_is_of_the_changed_run_or_refused(client):
         problem = client.post(ATTENTION, json={"input_ids": IDS, "outputs": [name], "interventions": [REMOVED]}).json()
         if name in ("query", "key"):
             assert (problem["status"], problem["field"]) == (422, "outputs"), problem
-            assert problem["detail"] == f"outputs: {name} cannot be answered together with interventions"
+            assert problem["detail"] == f"outputs: {name} cannot be returned together with interventions"
         else:
             assert name in problem, problem
 
@@ -327,7 +327,7 @@ def test_positions_without_tokens_are_not_found_by_tokens():
     """Those of the encoder of a model that takes sound."""
     one = Intervention("interventions[0]", "encoder_hidden", {}, ["cat"], scale=0)
     values = Values([one], {}, {}, None, Sites(sites={"encoder_hidden": (1, "batch", 4, 8)}), None)
-    with pytest.raises(Invalid, match="not accepted at encoder_hidden: its positions are no tokens") as error:
+    with pytest.raises(Invalid, match="not accepted at encoder_hidden: its positions are not tokens") as error:
         values.place(one, {"decoder_input_ids": np.array([[3, 4]])}, {"batch": 1})
     assert error.value.field == "interventions[0].tokens"
 
