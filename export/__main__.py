@@ -203,7 +203,7 @@ def parser() -> Parser:
         prog="heed export",
         usage="heed export [BLOCK ...] [flags]",
         description=__doc__,
-        epilog="heed export hf DIR exports a model of transformers; heed export hf --help lists its flags",
+        epilog="heed export hf DIR exports a transformers model; heed export hf --help lists its flags",
     )
     parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"default: all, which are {', '.join(BLOCKS)}")
     add_target(parser)

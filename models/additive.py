@@ -104,7 +104,7 @@ def block(
         or rf"\mathrm{{softmax}}_j\left(s\,v^\top\tanh(W_q q_i + W_k k_j{' + b' * config.bias})\right)V",
         source=source,
         description=f"Query and key are projected to {config.d_a} dimensions, with{'out' * (not config.bias)} a bias, "
-        "and added; v makes one score of the tanh of the sum, which scale (s) multiplies.",
+        "and added; v maps the tanh of the sum to one score, which scale (s) multiplies.",
         build=weighted(lambda: Additive(config), state),
         reference=refer,
         inputs=inputs(config.d_q, config.d_k, config.d_v) | own,

@@ -27,8 +27,7 @@ BLOCK = Block(
     title="Dot-product attention",
     formula=r"\mathrm{softmax}(s\,QK^\top)V",
     source="Luong et al., Effective Approaches to Attention-based NMT, 2015, https://arxiv.org/abs/1508.04025",
-    description="Scores are plain inner products, times scale (s), which is 1 unless a request gives it: the softmax "
-    "sharpens as d_k grows.",
+    description="Scores are inner products times scale (s), 1 by default, so the softmax sharpens as d_k grows.",
     build=DotProduct,
     reference=lambda _module, inputs, dtype: reference.attention(**{"scale": 1.0, **inputs}, dtype=dtype),
     inputs=DOT_PRODUCT_INPUTS | {"scale": scale()},

@@ -38,7 +38,7 @@ BLOCK = Block(
     formula=r"\mathrm{softmax}_{d}(Q)\left(\mathrm{softmax}_{n}(K)^\top V\right)",
     source="Shen et al., Efficient Attention, 2018, https://arxiv.org/abs/1812.01243",
     description="One softmax over the features of a query, one over the keys; time and memory are linear in n unless "
-    "the weights are asked for.",
+    "the weights are requested.",
     build=Efficient,
     reference=lambda _module, inputs, dtype: reference.efficient(**inputs, dtype=dtype),
     inputs={**INPUTS, "nonpad_kv_seqlen": nonpad()},

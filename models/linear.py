@@ -102,7 +102,7 @@ BLOCK = Block(
     title="Linear attention",
     formula=r"\frac{\phi(q_i)\sum_j \phi(k_j)v_j^\top}{\phi(q_i)\sum_j \phi(k_j)},\quad \phi(x)=\mathrm{elu}(x)+1",
     source="Katharopoulos et al., Transformers are RNNs, 2020, https://arxiv.org/abs/2006.16236",
-    description="Time and memory are linear in n unless the weights, the row-normalised kernel, are asked for.",
+    description="Time and memory are linear in n unless the weights, the row-normalised kernel, are requested.",
     build=Linear,
     reference=lambda _module, inputs, dtype: reference.linear_attention(**inputs, dtype=dtype),
     inputs={

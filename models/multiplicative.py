@@ -74,7 +74,7 @@ BLOCK = Block(
     formula=r"s\,(QK^\top)V",
     source="Schlag et al., Fast Weight Programmers, 2021, https://arxiv.org/abs/2102.11174",
     description="Weights are inner products times scale (s), so rows do not sum to 1. Time and memory are linear in n "
-    "unless weights are asked for, or a mask, a window or is_causal is given.",
+    "unless weights are requested, or a mask, a window or is_causal is given.",
     build=Multiplicative,
     reference=lambda _module, inputs, dtype: reference.multiplicative(**inputs, dtype=dtype),
     inputs={**INPUTS, "scale": scale(), **masks("heads")},

@@ -144,7 +144,7 @@ def _parser() -> Parser:
     )  # fmt: skip
     parser.add_argument(
         "--part", metavar="NAME",
-        help="of a model that is several in one, the one to export: vision_tower, language_model (an error lists them)",
+        help="part of a composite model to export: vision_tower, language_model (without it, an error lists them)",
     )  # fmt: skip
     parser.add_argument(
         "--input", metavar="NAME=N,...", type=_shape, action="append", default=[],
@@ -152,11 +152,11 @@ def _parser() -> Parser:
     )  # fmt: skip
     parser.add_argument(
         "--quantize", choices=("int8",),
-        help="int8: generate with weights of 8 bits, whose errors the description has; all else stays float32",
+        help="int8: generate with 8-bit weights; all else stays float32, and the description has the errors",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", type=minutes, default=30.0, metavar="MINUTES",
-        help="end an export that is not done by then, with status 143; 0 = never (default 30)",
+        help="stop the export after this time, with status 143; 0 = no limit (default 30)",
     )  # fmt: skip
     add_target(parser)
     return parser
