@@ -121,15 +121,17 @@ class UnknownCost(CostModel):
 
 
 class AssumedCost(CostModel):
-    """Of work that depends on more than one size: it is assumed to take ``nanoseconds``, whatever was measured."""
+    """Of work that depends on more than one size: it is assumed to take ``nanoseconds``, whatever was measured, or
+    ``rate`` of them for each unit of its size if that is more."""
 
-    def __init__(self, nanoseconds: float) -> None:
+    def __init__(self, nanoseconds: float, rate: float = 0.0) -> None:
         super().__init__()
         self._assumed_ns = nanoseconds
+        self._assumed_rate = rate
 
     def learn(self, size: int, nanoseconds: float) -> None:
         """Learn nothing."""
 
-    def expected(self, _size: int) -> float:
+    def expected(self, size: int) -> float:
         """The time that is assumed."""
-        return self._assumed_ns
+        return max(self._assumed_ns, self._assumed_rate * size)

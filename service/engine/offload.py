@@ -42,14 +42,18 @@ class Offload:
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
 
     async def inline_or_offload(
-        self, cost: CostModel, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+        self, cost: CostModel, size: int, function: Callable[[], T], check: Check = always
     ) -> T:
-        """The result of ``function``, called here if ``cost`` expects it to be short, else in a thread."""
+        """The result of ``function``, called here if ``cost`` expects it to be short, else in a thread.
+
+        It is not called where ``check`` raises an error, once a thread is free.
+        """
 
         def timed() -> T:
+            check()
             start = time.thread_time_ns()
             try:
-                result = function(*args, **kwargs)
+                result = function()
             except Exception:
                 cost.learn_failure(size, time.thread_time_ns() - start)
                 raise

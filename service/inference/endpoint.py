@@ -279,7 +279,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
             deadline_ns = self.deadline(context)
             if deadline_ns is not None and time.perf_counter_ns() > deadline_ns:
                 self.engine.counts.refused["deadline"] += 1
-                raise TimedOut("Request timeout expired: the deadline passed while the body was decoded")
+                raise TimedOut("Request timeout expired: the deadline passed before the request was run")
 
         return check
 

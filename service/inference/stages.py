@@ -46,7 +46,7 @@ async def run_stages(stages: Stages[T], offload: Offload, check: Check = always)
             if isinstance(stage.work, GeneratorType):
                 result = await offload.run_cooperatively(stage.cost, stage.size, stage.work, check)
             else:
-                result = await offload.inline_or_offload(stage.cost, stage.size, stage.work)  # type: ignore[arg-type]
+                result = await offload.inline_or_offload(stage.cost, stage.size, stage.work, check)  # type: ignore[arg-type]
 
 
 def run_inline(stages: Stages[T], limit_ns: float) -> tuple[T | None, float]:

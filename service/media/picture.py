@@ -6,6 +6,7 @@ from io import BytesIO
 from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from service.base.errors import Invalid, UnsupportedMedia
+from service.media.containers import check_parts
 from service.media.source import decoding
 
 FORMATS = ("JPEG", "PNG", "WEBP")
@@ -29,8 +30,9 @@ class Picture:
 
         Raises:
             UnsupportedMedia: it is none of ``FORMATS``.
-            Invalid: it is broken.
+            Invalid: it is broken, or has too many parts.
         """
+        check_parts(content, field)
         self.field = field
         self._seen_size: tuple[int, int] | None = None
         with decoding(field):

@@ -26,7 +26,9 @@ from service.inference.stages import Stage, Stages
 from service.model.model import Model
 
 MAX_COUNT = 256  # of a request
-FILE_NS = 20e6  # that a file takes to be decoded and processed, at most about: too long for the event loop
+FILE_NS = 20e6  # that a small file takes to be decoded and processed, at most about: too long for the event loop
+HEADER_BYTE_NS = 10  # of a file whose header is read
+MEMORY_BYTE_NS = 1  # of what it takes to decode and process a file
 ITEM_BYTES = 16  # of a number of a tensor, while it is computed
 MASK_ITEM_BYTES = 8  # int64; a mask has at most as many numbers as the tensor
 ADDRESS = b"://"  # in a URL, after its scheme
@@ -91,7 +93,8 @@ class FileSource(InputSource[Files], Generic[F, P]):
 
     def __init__(self) -> None:
         self.processors: WeakKeyDictionary[Model, P | str] = WeakKeyDictionary()
-        self._decoding, self._processing = CostModel(), AssumedCost(FILE_NS)
+        self._decoding = CostModel()
+        self._opening, self._processing = AssumedCost(FILE_NS, HEADER_BYTE_NS), AssumedCost(FILE_NS, MEMORY_BYTE_NS)
         description = (
             f"a file of {self.kinds} as base64, or a list of at most {MAX_COUNT}, in place of "
             f"{' or '.join(self.names)}; the server does the steps of the model's processor"
@@ -178,14 +181,15 @@ class FileSource(InputSource[Files], Generic[F, P]):
             field, size = reference.field(index), len(content.content)
             context.reservation.add(2 * size)  # the file, and its copy in its decoder
             decoded = yield Stage(self._decoding, size, _decoded(content, field))
-            files.append((yield Stage(self._processing, 0, partial(self.opened, decoded, field))))
+            files.append((yield Stage(self._opening, len(decoded), partial(self.opened, decoded, field))))
             self.check(files, processor)
         values = np.empty((len(files), *map(int, model.inputs[name].shape[1:])), np.float32)
         largest = max(self.memory(file, processor) for file in files)
         mask_bytes = MASK_ITEM_BYTES * values.size if processor.returns_mask else 0
         context.reservation.add(largest + ITEM_BYTES * values[0].size + values.nbytes + mask_bytes)
         for index, file in enumerate(files):
-            values[index] = yield Stage(self._processing, 0, partial(self.tensor, file, processor))
+            work = partial(self.tensor, file, processor)
+            values[index] = yield Stage(self._processing, self.memory(file, processor), work)
         made = {name: values, **self.beside(files, processor)}
         omits_batch = reference.is_single and model.inputs[name].shape[0] == BATCH
         return {name: array[0] if omits_batch else array for name, array in made.items()}

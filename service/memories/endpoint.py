@@ -1,8 +1,9 @@
 """``/v1/memories``: stores keys and values, lists and deletes them, and appends to them."""
 
+import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.disconnect import ClientWatch
 from service.inference.stages import Stage, Stages, run_stages
-from service.memories.memory import Description
+from service.memories.memory import AppendInProgress, Description
 from service.memories.openapi import DamagedMemory, MemoryDescription, MemoryList
 from service.memories.source import Memories
 from service.memories.state import State
@@ -40,17 +41,22 @@ from service.native.endpoint import AttentionEndpoint
 
 Tensors = dict[str, np.ndarray]
 SHARED_FIELDS = {"block", "version", "dtype", "content", "created", "expires"}  # of both descriptions
+RETRY_S = 0.005  # between two tries to append
 ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A decoded body, whose ``client`` waits; its run has to begin until ``deadline``."""
+    """A decoded body, whose ``client`` waits; its run has to begin until ``deadline``.
+
+    ``check`` raises ClientDisconnect or TimedOut.
+    """
 
     upload: Upload
     tensors: Tensors
     client: ClientWatch
     deadline: int | None
+    check: Callable[[], None]
 
 
 class MemoriesEndpoint:
@@ -84,9 +90,7 @@ class MemoriesEndpoint:
                 if model is not None and attends_to_itself(model):
                     await self._run_on(memory, received, model)
                 else:
-                    rows = await self._rows(received)
-                    received.client.check()
-                    await self._thread(self._append, memory, received.upload, rows)
+                    await self._append_in_turn(memory, received, await self._rows(received))
         return _answer(memory, 200)
 
     async def list(self, _: Request) -> ASGIApp:
@@ -120,7 +124,7 @@ class MemoriesEndpoint:
             client.start()
             deadline, check = blocks.deadline(context), blocks.decoding_check(client, context)
             upload, tensors = await run_stages(self._decode(body, context, memory), blocks.engine.offload, check)
-            yield Received(upload, tensors, client, deadline)
+            yield Received(upload, tensors, client, deadline, check)
         finally:
             client.close()
             reservation.release()
@@ -137,6 +141,16 @@ class MemoriesEndpoint:
         task = projection_task(model, received.tensors, limit, received.deadline, stored)
         client.check()
         return await client.cancel_on_disconnect(blocks.engine.run(task), task.cancel)
+
+    async def _append_in_turn(self, memory: StoredMemory, received: Received, rows: Rows) -> None:
+        """Append when no other append is in progress: a thread that waited for it would do nothing else meanwhile."""
+        while True:
+            received.check()
+            try:
+                await self._thread(self._append, memory, received.upload, rows)
+                return
+            except AppendInProgress:
+                await asyncio.sleep(RETRY_S)
 
     async def _run_on(self, memory: StoredMemory, received: Received, model: Model) -> None:
         """Append the outputs of a block that attends to itself: its positions and deeper layers need stored keys."""

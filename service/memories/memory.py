@@ -80,6 +80,10 @@ class Description(BaseModel):
 Appended = tuple[State, np.ndarray, np.ndarray]  # the state, keys and values after an append
 
 
+class AppendInProgress(Exception):
+    """Another append to the memory has its lock."""
+
+
 class Memory:
     """The memory in ``folder``.
 
@@ -163,18 +167,21 @@ class Memory:
         expected: Sequence[int] | None = None,
         counts: Sequence[int] | None = None,
         field: str = "memory",
+        wait: bool = True,
     ) -> Iterator[Appended]:
         """Append ``key`` [*lead, t, d_k] and ``value`` [*lead, t, d_v] when the context is left without an error.
 
         Inside, the state and the arrays are those after it. Of row i only the first ``counts[i]`` keys are appended.
-        Larger files are made inside of ``grow``, which is called with their bytes.
+        Larger files are made inside of ``grow``, which is called with their bytes. It waits for another append if
+        ``wait``.
 
         Raises:
+            AppendInProgress: there is another append.
             Conflict: the rows have not the ``expected`` lengths, which ``field`` of the request says.
             NotFound, Gone: it was deleted, or is damaged.
             Exception: any error of ``grow``.
         """
-        with self._append_lock():
+        with self._append_lock(wait):
             before = committed = self.state()
             if expected is not None and before.lengths != tuple(expected):
                 raise Conflict(f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", field)
@@ -224,13 +231,16 @@ class Memory:
                 os.utime(self.folder / DESCRIPTION)
 
     @contextmanager
-    def _append_lock(self) -> Iterator[None]:
+    def _append_lock(self, wait: bool) -> Iterator[None]:
         try:
             file = (self.folder / STATE).open("rb")
         except FileNotFoundError:
             raise not_found(self.id) from None
         with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise AppendInProgress from None
             if not self.exists():
                 raise not_found(self.id)
             yield

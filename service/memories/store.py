@@ -224,15 +224,27 @@ class MemoryStore:
         expected: Sequence[int] | None = None,
         counts: Sequence[int] | None = None,
         field: str = "memory",
+        wait: bool = True,
     ) -> AbstractContextManager[Appended]:
         """Append to ``memory``, as ``Memory.appending``. What it grows by is within the limit of all memories."""
-        return memory.appending(key, value, lambda size: self.growing(memory, size), expected, counts, field)
+        return memory.appending(key, value, lambda size: self.growing(memory, size), expected, counts, field, wait)
 
     def append(
-        self, memory: Memory, key: np.ndarray, value: np.ndarray, expected: Sequence[int] | None, counts: Sequence[int]
+        self,
+        memory: Memory,
+        key: np.ndarray,
+        value: np.ndarray,
+        expected: Sequence[int] | None,
+        counts: Sequence[int],
+        wait: bool = False,
     ) -> None:
-        """Append to ``memory``, and nothing else, for a request whose field ``at`` says the ``expected`` lengths."""
-        with self.appending(memory, key, value, expected, counts, "at"):
+        """Append to ``memory``, and nothing else, for a request whose field ``at`` says the ``expected`` lengths.
+
+        Raises:
+            AppendInProgress: there is another append, and it should not ``wait``.
+            Exception: as ``Memory.appending``.
+        """
+        with self.appending(memory, key, value, expected, counts, "at", wait):
             pass
 
     def inputs(self, memory: Memory, reference: Reference, model: Model) -> StoredInputs:

@@ -112,7 +112,7 @@ class MemoryNode:
             NoRoom, NotFound, Gone: as ``MemoryStore.append``.
         """
         memory = self._verified(id)
-        self._store.append(memory, *_fetched(rows), expected, counts)
+        self._store.append(memory, *_fetched(rows), expected, counts, wait=True)
 
     def attend(
         self,

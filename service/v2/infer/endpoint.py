@@ -66,17 +66,17 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             if known.content.json_inputs:
                 lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
             if lists is not None:
-                if known.content.string_bytes:
-                    lists |= yield from self._strings(known.content, attached, model, reservation)
+                if known.content.unpacked_bytes:
+                    lists |= yield from self._unpack(known.content, attached, model, reservation)
                 inputs = take_known(known, lists, attached, model)
                 return self._request(model, context, inputs, known, template.id)
         rest, parts = yield from self.cut(content)
         parsing = partial(parse, rest, parts, model, self.source)
         asked, unread, request_id = yield Stage(self._parsing, len(rest), parsing)
         tensors = yield Stage(self.reading, len(content), read_all(unread, reservation))
-        strings = yield from self._strings(asked, attached, model, reservation)
+        unpacked = yield from self._unpack(asked, attached, model, reservation)
         stored = yield from self.stored(asked.reference, model, context)
-        inputs, plan = complete(asked, tensors, strings, attached, model, max_memory_bytes, stored)
+        inputs, plan = complete(asked, tensors, unpacked, attached, model, max_memory_bytes, stored)
         has_id = template is not None and (request_id is None or template.id is not None)
         if template is not None and has_id and plan.run.may_be_cached and asked.follows_from(template, model):
             cache.put(template.content, plan)
@@ -115,15 +115,15 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         answer = request.plan.run.answer
         return expected_ns if answer is None else expected_ns + self.selecting_ns(answer)
 
-    def _strings(
+    def _unpack(
         self, content: RequestContent, attached: Body, model: Model, reservation: Reservation
     ) -> Stages[dict[str, np.ndarray]]:
-        """The tensors of strings in the bytes behind the JSON."""
-        if not content.string_bytes:
+        """The tensors of strings and flags in the bytes behind the JSON."""
+        if not content.unpacked_bytes:
             return {}
-        steps = content.strings(attached, model, reservation)
-        strings: dict[str, np.ndarray] = yield Stage(self._unpacking, content.string_bytes, steps)
-        return strings
+        steps = content.unpack(attached, model, reservation)
+        unpacked: dict[str, np.ndarray] = yield Stage(self._unpacking, content.unpacked_bytes, steps)
+        return unpacked
 
     def _request(
         self,

@@ -135,13 +135,13 @@ class RequestContent:
     binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
     numeric_inputs: Sequence[BinaryInput] = field(init=False)
-    string_bytes: int = field(init=False)  # upper bound on all decoded strings of binary inputs
+    unpacked_bytes: int = field(init=False)  # upper bound on all unpacked strings and flags of binary inputs
 
     def __post_init__(self) -> None:
         self.binary_bytes = sum(binary.size for binary in self.binary_inputs)
         self.list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
-        self.numeric_inputs = [binary for binary in self.binary_inputs if binary.dtype != BYTES]
-        self.string_bytes = sum(binary.string_bytes for binary in self.binary_inputs)
+        self.numeric_inputs = [binary for binary in self.binary_inputs if not binary.is_packed]
+        self.unpacked_bytes = sum(binary.unpacked_bytes for binary in self.binary_inputs)
 
     def take(self, attached: Body, model: Model) -> dict[str, np.ndarray]:
         """The parameters, and the tensors of numbers in the bytes behind the JSON.
@@ -156,8 +156,8 @@ class RequestContent:
             inputs[binary.name] = binary.array(attached)
         return inputs
 
-    def strings(self, attached: Body, model: Model, reservation: Reservation) -> Steps[dict[str, np.ndarray]]:
-        """The tensors of strings in the bytes behind the JSON.
+    def unpack(self, attached: Body, model: Model, reservation: Reservation) -> Steps[dict[str, np.ndarray]]:
+        """The tensors of strings and flags in the bytes behind the JSON.
 
         Raises:
             Malformed: more or fewer bytes than the JSON declares.
@@ -165,12 +165,12 @@ class RequestContent:
             TooMuchMemory, Overloaded: there is no room for them.
         """
         check_length(self.binary_inputs, len(attached), model.name)
-        reservation.add(self.string_bytes)
-        strings = {}
+        reservation.add(self.unpacked_bytes)
+        unpacked = {}
         for binary in self.binary_inputs:
-            if binary.dtype == BYTES:
-                strings[binary.name] = yield from binary.strings(attached)
-        return strings
+            if binary.is_packed:
+                unpacked[binary.name] = yield from binary.unpack(attached)
+        return unpacked
 
     def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Upper bound in bytes on a response with these output ``arrays``, as arrays and as text."""

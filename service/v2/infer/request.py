@@ -95,7 +95,7 @@ def parse(
 def complete(
     asked: RequestContent,
     tensors: dict[str, np.ndarray],
-    strings: dict[str, np.ndarray],
+    unpacked: dict[str, np.ndarray],
     attached: Body,
     model: Model,
     max_memory_bytes: int,
@@ -103,14 +103,14 @@ def complete(
 ) -> tuple[dict[str, np.ndarray], InferPlan]:
     """The inputs and the plan of a parsed request, whose JSON has these ``tensors`` and is followed by ``attached``.
 
-    The inputs include the ``strings`` of ``attached``, and those ``stored`` in a source.
+    The inputs include the ``unpacked`` strings and flags of ``attached``, and those ``stored`` in a source.
 
     Raises:
         Malformed: other bytes than the JSON declares.
         Invalid: a tensor that is wrong.
         TooMuchMemory: it would need more than ``max_memory_bytes`` bytes.
     """
-    inputs = dict(strings)
+    inputs = dict(unpacked)
     with np.errstate(over="ignore"):
         for one in asked.json_inputs:
             array, declared = fit(one.name, tensors[one.name], one.shape), model.inputs[one.name].dtype

@@ -10,11 +10,11 @@ import numpy as np
 from service.base.budget import Reservation
 from service.base.errors import Invalid, Malformed
 from service.base.messages import counted
-from service.base.steps import Steps
+from service.base.steps import Steps, drain
 from service.codec.json_parser import JsonArray, minified
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import MAX_RANK, LongList
-from service.codec.long_tensor import LongTensor
+from service.codec.long_tensor import MAX_CAST_NUMBERS, LongTensor, fill
 from service.model.model import Model
 from service.tensors.cast import cast
 from service.v2.datatypes import (
@@ -60,29 +60,34 @@ class BinaryInput:
 
     def array(self, content: bytes | memoryview) -> np.ndarray:
         """The tensor of numbers, as the model takes it: a view of ``content`` where possible, else a copy."""
-        if self.dtype.kind == "b":  # perf_analyzer sends any byte at all
-            array = np.ndarray(self.shape, np.uint8, content, self.place).astype(np.bool_)
-        else:
-            array = np.ndarray(self.shape, self.dtype, content, self.place)
-            if not array.flags.aligned:
-                array = array.copy()
-        return array if array.dtype == self.declared else cast(self.name, array, self.declared, mask=True)
+        array = np.ndarray(self.shape, self.dtype, content, self.place)
+        return array if array.flags.aligned else array.copy()
 
     @property
-    def string_bytes(self) -> int:
-        """Upper bound in bytes on its strings once they are decoded; 0 of numbers."""
-        if self.dtype != BYTES:
-            return 0
-        return self.size * CHARACTER_BYTES + (prod(self.shape) + 1) * STRING_BYTES
+    def is_packed(self) -> bool:
+        """Whether its bytes are not those of its array: of strings, and of flags, which may be any byte."""
+        return self.dtype == BYTES or self.dtype.kind == "b"
 
-    def strings(self, content: bytes | memoryview) -> Steps[np.ndarray]:
-        """The tensor of strings.
+    @property
+    def unpacked_bytes(self) -> int:
+        """Upper bound in bytes on its strings or flags once they are unpacked; 0 of numbers."""
+        if self.dtype == BYTES:
+            return self.size * CHARACTER_BYTES + (prod(self.shape) + 1) * STRING_BYTES
+        return self.size * self.declared.itemsize if self.is_packed else 0
+
+    def unpack(self, content: bytes | memoryview) -> Steps[np.ndarray]:
+        """The tensor of strings or flags, as the model takes it.
 
         Raises:
             Invalid: strings that are more or fewer than the shape has, too long, or no UTF-8.
         """
         packed = memoryview(content)[self.place : self.place + self.size]
-        return (yield from unpack_strings(self.name, packed, prod(self.shape))).reshape(self.shape)
+        if self.dtype == BYTES:
+            return (yield from unpack_strings(self.name, packed, prod(self.shape))).reshape(self.shape)
+        flags = np.frombuffer(packed, np.uint8)
+        starts = range(0, flags.size, MAX_CAST_NUMBERS)
+        parts = (flags[start : start + MAX_CAST_NUMBERS].astype(np.bool_) for start in starts)
+        return (yield from fill(self.name, parts, self.shape, self.declared, mask=self.declared.kind != "b"))
 
 
 def check_count(name: str, count: int) -> None:
@@ -138,7 +143,9 @@ def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -
     row_bytes = dtype.itemsize * prod(size for size in sizes if size != -1)
     if -1 in sizes:
         sizes[sizes.index(-1)] = len(body) // row_bytes if row_bytes else 0
-    return {name: BinaryInput(name, model.name, dtype, tuple(sizes), 0, len(body), dtype).array(body)}
+    binary = BinaryInput(name, model.name, dtype, tuple(sizes), 0, len(body), dtype)
+    reservation.add(binary.unpacked_bytes)
+    return {name: drain(binary.unpack(body)) if binary.is_packed else binary.array(body)}
 
 
 def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:

@@ -164,3 +164,8 @@ def test_an_assumed_cost_stays_whatever_was_measured():
     for _ in range(300):
         cost.learn(1, 10)
     assert cost.expected(1) == cost.expected(1000) == 5e6
+
+
+def test_an_assumed_cost_with_a_rate_grows_with_the_size():
+    cost = AssumedCost(5e6, 10)
+    assert (cost.expected(1), cost.expected(10**6)) == (5e6, 1e7)

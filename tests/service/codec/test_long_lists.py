@@ -2,16 +2,20 @@
 
 import base64
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from service.base.errors import Invalid
+from service.base.budget import MemoryBudget, Reservation
+from service.base.errors import Invalid, Overloaded
 from service.codec import json_slices
+from service.codec.long_tensor import MAX_CAST_NUMBERS, cast_in_steps
 from service.inference import endpoint
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from service.selection.indices import MAX_ITEMS
+from service.v2.infer.tensors import BinaryInput
 from tests.support import graphs
 from tests.support.attending import coded
 from tests.support.decoding import decode_native, decode_v2
@@ -30,6 +34,47 @@ def test_a_native_request_with_a_long_list(model):
     array = decode_native(b'{"query":[[0]],"key":[[0],[0],[0],[0]],"value":%b}' % value, model)["value"]
     assert array.shape == (1, 1, 4, LENGTH // 4)
     assert array[0, 0, -1, -1] == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "mask"),
+    [
+        ("bool", "float32", True),
+        ("uint8", "float32", False),
+        ("float16", "float32", False),
+        ("float32", "float32", False),
+    ],
+)
+def test_a_long_text_is_cast_in_steps(given, dtype, mask):
+    """In one step a mask of 100 million flags would stop the event loop for a second, and take 13 bytes for each."""
+    values = np.random.default_rng(0).integers(0, 2, 10 * MAX_CAST_NUMBERS).astype(given)
+    expected = np.where(values, 0, -np.inf).astype(dtype) if mask else values.astype(dtype)
+    reservation = Reservation(MemoryBudget(1 << 30, Overloaded, Counter()))
+    result, count = run_counted(cast_in_steps("x", values, np.dtype(dtype), mask, reservation))
+    assert np.array_equal(result, expected)
+    assert count == 10
+    assert reservation.bytes == (0 if given == dtype else expected.nbytes)
+
+
+def test_flags_in_binary_are_unpacked_in_steps():
+    flags = np.random.default_rng(0).integers(0, 255, 10 * MAX_CAST_NUMBERS).astype(np.uint8)
+    for declared, expected in ((np.dtype("float32"), np.where(flags, 0, -np.inf)), (np.dtype("bool"), flags != 0)):
+        mask = BinaryInput("attn_mask", "m", np.dtype("bool"), (10, MAX_CAST_NUMBERS), 3, flags.size, declared)
+        assert mask.unpacked_bytes == flags.size * declared.itemsize
+        result, count = run_counted(mask.unpack(b"abc" + flags.tobytes()))
+        assert np.array_equal(result, expected.reshape(10, -1))
+        assert (result.dtype, count) == (declared, 10)
+
+
+def run_counted(steps):
+    """The result of the steps, and how many there are."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
 
 
 def decoded(body, model):

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -44,7 +45,7 @@ async def test_short_work_does_not_wait_for_long_work(offload):
     cost.learn(1, 1e6)
     cost.learn(1 << 20, 1e9)
     calls = ((cost, 1 << 20), (CostModel(), 1))
-    long = [asyncio.create_task(offload.inline_or_offload(*call, release.wait, 60)) for call in calls]
+    long = [asyncio.create_task(offload.inline_or_offload(*call, partial(release.wait, 60))) for call in calls]
     try:
         await asyncio.sleep(0)
         short = await asyncio.wait_for(offload.inline_or_offload(cost, 1, threading.current_thread), 30)

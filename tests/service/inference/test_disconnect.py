@@ -1,6 +1,8 @@
 """A request ends once its client has gone or its deadline has passed, whatever is done for it then."""
 
 import asyncio
+import fcntl
+import json
 import shutil
 import time
 
@@ -28,12 +30,17 @@ V2 = ('{"inputs": [' + ", ".join(INPUT % name for name in ("query", "key", "valu
 
 
 @pytest.fixture(scope="module")
-def service(repository, tmp_path_factory):
+def memories(tmp_path_factory):
+    return tmp_path_factory.mktemp("memories")
+
+
+@pytest.fixture(scope="module")
+def service(repository, memories, tmp_path_factory):
     models = tmp_path_factory.mktemp("models")
     for name in ("scaled_dot_product", "decoder"):
         shutil.copytree(repository / name, models / name)
     graphs.slow(models / "slow" / "1", 2000)
-    with serving_in_process(models, inline_ns=0) as service:
+    with serving_in_process(models, inline_ns=0, memories=memories) as service:
         yield service
 
 
@@ -59,7 +66,7 @@ def test_the_deadline_ends_the_decoding(service, request_of):
     with Client(service) as client:
         answer = client.ask(request_of("X-Request-Timeout: 0.05"))
     assert answer.status == 504
-    assert b"the deadline passed while the body was decoded" in answer.body
+    assert b"the deadline passed before the request was run" in answer.body
 
 
 @pytest.mark.parametrize(
@@ -86,15 +93,26 @@ def test_a_disconnect_is_seen_behind_bytes_that_are_not_read_yet(service):
     assert _closed(counts) == failed + 1
 
 
-def test_a_memory_whose_client_has_gone_is_not_stored(service):
+def test_a_memory_whose_client_has_gone_is_not_stored(service, memories):
     engine = service.server.config.app.fast_path.routes.find_url(SDPA.encode()).endpoint.engine
     ids = str([[1] * 510] * 256)  # whose keys take a second
+    stored = {*memories.iterdir()}
     with Client(service) as client:
         client.send(http(f'{{"block": "decoder", "input_ids": {ids}}}'.encode(), "/v1/memories"))
         until(lambda: engine.running or engine.queued)
     until(lambda: not (service.budget.used or engine.running or engine.queued))
+    assert {*memories.iterdir()} == stored
+
+
+def test_the_deadline_ends_an_append_that_waits_for_another(service, memories):
+    row = b'{"key": [[1.0]], "value": [[1.0]]}'
     with Client(service) as client:
-        assert b'"memories":[]' in client.ask(http(b"", "/v1/memories", method="GET")).body
+        id = json.loads(client.ask(http(row, "/v1/memories")).body)["id"]
+        append = f"/v1/memories/{id}/append"
+        with (memories / id / "state").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert client.ask(http(row, append, "X-Request-Timeout: 0.05")).status == 504
+        assert client.ask(http(row, append)).status == 200
 
 
 def test_the_deadline_of_a_memory_is_that_of_its_run(service):

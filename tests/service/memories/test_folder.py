@@ -21,7 +21,7 @@ from service.base.errors import Conflict, Gone, NoRoom, NotFound
 from service.memories import folder as folder_module
 from service.memories import state as state_module
 from service.memories.folder import TEMPORARY, Folder
-from service.memories.memory import DESCRIPTION, STATE, Description, Memory, checksums
+from service.memories.memory import DESCRIPTION, STATE, AppendInProgress, Description, Memory, checksums
 from service.memories.store import MemoryStore
 
 MIB = 1 << 20
@@ -128,6 +128,14 @@ def test_an_expired_memory_is_not_found_and_swept(memories):
     assert (expired.exists(), living.exists()) == (False, True)
     memories.sweep()
     assert (memories.counted, memories.counted_bytes) == (1, memories.used_bytes())
+
+
+def test_an_append_does_not_wait_for_another(memories):
+    memory = stored(memories)
+    other = Memory(memory.folder)
+    with other.appending(rows(7), rows(7), lambda _: nullcontext()), pytest.raises(AppendInProgress):
+        memories.append(memory, rows(8), rows(8), None, [2])
+    assert contents(memory) == [[1, 1, 7, 7]] * 2
 
 
 def test_an_append_that_was_not_finished_changes_nothing(memories):
