@@ -1,65 +1,98 @@
-"""Bounds on the parts of a file before a library reads its header: Pillow and libsndfile read any number of them.
+"""Files without their metadata: Pillow reads any number of comments and profiles, some in quadratic time.
 
-A part is a segment of JPEG, a chunk of PNG or a metadata block of FLAC. Some of Pillow's loops copy all parts before.
+A part is a segment of JPEG, a chunk of PNG or a metadata block of FLAC.
 """
 
 import re
-from collections.abc import Iterator
 
 from service.base.errors import Invalid
 
 MAX_PARTS = 300  # a colour profile of JPEG has up to 255
 PART_BYTES = 1024  # of a PNG, whose pixels are in chunks of 8 KiB, mostly: one more part is allowed for so many bytes
 MAX_FILL_BYTES = 4096  # between the segments of a JPEG
+MAX_EXIF_BYTES = 1 << 16  # which has the orientation
 PADDING = re.compile(rb"\xff+")
-START_OF_SCAN = 0xDA
-ALONE = {0x00, 0x01, *range(0xD0, 0xDA)}  # markers of JPEG without a length behind them
+CHUNKS = {b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND", b"eXIf"}  # of PNG, that are read
+START_OF_SCAN, ADOBE, JFIF, EXIF, COMMENT = 0xDA, 0xEE, 0xE0, 0xE1, 0xFE  # markers of JPEG
+ALONE = {0x00, 0x01, *range(0xD0, 0xDA)}  # without a length behind them
+TABLES = {*range(0xC0, 0xD0), *range(0xDB, 0xE0)} - {0xC8}  # frames, and what decodes them
+METADATA = {*range(0xE0, 0xF0), COMMENT}
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
-def check_parts(content: bytes | bytearray, field: str) -> None:
-    """Raises Invalid: a PNG, JPEG or FLAC has too many parts."""
-    if content.startswith(b"\x89PNG"):
-        parts, allowance = _chunks(content), PART_BYTES
-    elif content.startswith(b"\xff\xd8"):
-        parts, allowance = _segments(content, field), 0
-    elif content.startswith(b"fLaC"):
-        parts, allowance = _blocks(content), 0
-    else:
-        return
-    for count, end in enumerate(parts, 1):
-        if count > MAX_PARTS + (end // allowance if allowance else 0):
-            raise Invalid(f"has more than {MAX_PARTS} segments, chunks or blocks of metadata", field)
+def without_metadata(content: bytes | bytearray, field: str) -> bytes | bytearray:
+    """A PNG or JPEG of what its pixels and its orientation need; any other file as it is.
+
+    Raises:
+        Invalid: it has too many parts, unknown segments, or too long EXIF metadata.
+    """
+    if content.startswith(PNG_SIGNATURE):
+        return _png(content, field)
+    return _jpeg(content, field) if content.startswith(b"\xff\xd8") else content
 
 
-def _chunks(content: bytes | bytearray) -> Iterator[int]:
-    """Where each chunk of a PNG ends."""
-    place = 8
-    while place < len(content):
-        place += 12 + int.from_bytes(content[place : place + 4], "big")
-        yield min(place, len(content))
-
-
-def _segments(content: bytes | bytearray, field: str) -> Iterator[int]:
-    """Where each segment of a JPEG ends, up to its first scan."""
-    place, filled = 2, 0
-    while (marker := content.find(b"\xff", place)) >= 0:
-        padding = PADDING.match(content, marker)
-        assert padding is not None, "it begins there"
-        filled += padding.end() - 1 - place
-        if filled > MAX_FILL_BYTES:
-            raise Invalid(f"has more than {MAX_FILL_BYTES:,} bytes between its segments", field)
-        kind, place = content[padding.end() : padding.end() + 1], padding.end() + 1
-        if not kind or kind[0] == START_OF_SCAN:
-            return
-        if kind[0] not in ALONE:
-            place += max(2, int.from_bytes(content[place : place + 2], "big"))
-        yield place
-
-
-def _blocks(content: bytes | bytearray) -> Iterator[int]:
-    """Where each block of a FLAC's metadata ends."""
-    place, is_last = 4, False
+def check_blocks(content: bytes | bytearray, field: str) -> None:
+    """Raises Invalid: a FLAC has too many blocks of metadata."""
+    place, count, is_last = 4, 0, not content.startswith(b"fLaC")
     while place < len(content) and not is_last:
         is_last = content[place] >= 0x80
         place += 4 + int.from_bytes(content[place + 1 : place + 4], "big")
-        yield place
+        count += 1
+        if count > MAX_PARTS:
+            raise _too_many(field)
+
+
+def check_exif(size: int, field: str) -> None:
+    """Raises Invalid: ``size`` bytes of EXIF metadata are too many."""
+    if size > MAX_EXIF_BYTES:
+        raise Invalid(f"has EXIF metadata of more than {MAX_EXIF_BYTES:,} bytes", field)
+
+
+def _png(content: bytes | bytearray, field: str) -> bytes:
+    kept, place, count, kind = [content[:8]], 8, 0, b""
+    while place < len(content) and kind != b"IEND":
+        size = int.from_bytes(content[place : place + 4], "big")
+        kind = bytes(content[place + 4 : place + 8])
+        if kind == b"eXIf":
+            check_exif(size, field)
+        if kind in CHUNKS:
+            kept.append(content[place : place + 12 + size])
+        place += 12 + size
+        count += 1
+        if count > MAX_PARTS + min(place, len(content)) // PART_BYTES:
+            raise _too_many(field)
+    return b"".join(kept)
+
+
+def _jpeg(content: bytes | bytearray, field: str) -> bytes:
+    """Segments up to the first scan, without those that are skipped, and all that follows."""
+    kept, place, count, filled, exif = [content[:2]], 2, 0, 0, 0
+    while (marker := content.find(b"\xff", place)) >= 0:
+        padding = PADDING.match(content, marker)
+        assert padding is not None, "it begins there"
+        start = padding.end() - 1
+        filled, count = filled + start - place, count + 1
+        if filled > MAX_FILL_BYTES:
+            raise Invalid(f"has more than {MAX_FILL_BYTES:,} bytes between its segments", field)
+        if count > MAX_PARTS:
+            raise _too_many(field)
+        kind = content[start + 1] if start + 1 < len(content) else 0
+        place = start + 2
+        if kind == START_OF_SCAN:
+            return b"".join([*kept, content[start:]])
+        if kind in ALONE:
+            continue
+        if kind not in TABLES and kind not in METADATA:
+            raise Invalid("the file is truncated or damaged", field)
+        place += max(2, int.from_bytes(content[place : place + 2], "big"))
+        is_exif = kind == EXIF and content[start + 4 : start + 10] == b"Exif\0\0"
+        if is_exif:
+            exif += place - start
+            check_exif(exif, field)
+        if kind in TABLES or kind in (JFIF, ADOBE) or is_exif:
+            kept.append(content[start:place])
+    return b"".join(kept)
+
+
+def _too_many(field: str) -> Invalid:
+    return Invalid(f"has more than {MAX_PARTS} segments, chunks or blocks of metadata", field)

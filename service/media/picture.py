@@ -3,10 +3,10 @@
 import re
 from io import BytesIO
 
-from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from service.base.errors import Invalid, UnsupportedMedia
-from service.media.containers import check_parts
+from service.media.containers import check_exif, without_metadata
 from service.media.source import decoding
 
 FORMATS = ("JPEG", "PNG", "WEBP")
@@ -19,7 +19,6 @@ BAND = 1 << 18  # pixels
 WHITE = (255, 255, 255, 255)
 
 Image.MAX_IMAGE_PIXELS = None  # ImageSource has a limit that is lower
-PngImagePlugin.MAX_TEXT_MEMORY = 1 << 20  # of comments, which are unpacked with the header
 
 
 class Picture:
@@ -32,8 +31,8 @@ class Picture:
             UnsupportedMedia: it is none of ``FORMATS``.
             Invalid: it is broken, or has too many parts.
         """
-        check_parts(content, field)
         self.field = field
+        content = without_metadata(content, field)
         self._seen_size: tuple[int, int] | None = None
         with decoding(field):
             try:
@@ -68,6 +67,7 @@ class Picture:
         Raises:
             Invalid: the file is truncated or broken.
         """
+        check_exif(len(self._image.info.get("exif", b"")), self.field)
         with decoding(self.field):
             image = ImageOps.exif_transpose(self._image)
             self._seen_size = image.size

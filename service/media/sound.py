@@ -7,7 +7,7 @@ import soundfile
 import soxr
 
 from service.base.errors import Invalid, UnsupportedMedia
-from service.media.containers import check_parts
+from service.media.containers import check_blocks
 from service.media.source import decoding
 
 FORMATS = ("FLAC", "RF64", "WAV", "WAVEX")
@@ -34,7 +34,7 @@ class Sound:
         self.field = field
         if not content.startswith(MAGIC):
             raise UnsupportedMedia("expected a file of WAV or FLAC", field)
-        check_parts(content, field)
+        check_blocks(content, field)
         with decoding(field):
             if _is_cut_wav(content):
                 raise EOFError

@@ -13,7 +13,6 @@ from service.base.budget import Reservation
 from service.base.cost import CostModel
 from service.base.steps import drain
 from service.codec.json_writer import write_json
-from service.codec.long_tensor import read_all
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.http.body import JSON_LENGTH_HEADER, Body, Headers, read_json_length
@@ -25,8 +24,9 @@ from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.v2.datatypes import BYTES
 from service.v2.infer.plan import InferPlan, RequestContent, find_template
-from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
+from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, read_tensors, take_known
 from service.v2.infer.response import build_response
 from service.v2.paths import OF_MODEL, OF_VERSION
 
@@ -57,7 +57,9 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         (content, attached), reservation = body, context.reservation
         cache, max_memory_bytes = self.cache(model), self.settings.max_memory_bytes
         if not content and read_json_length(context.headers) == 0:
-            inputs, plan = decode_raw(attached, model, max_memory_bytes, reservation)
+            steps = decode_raw(attached, model, max_memory_bytes, reservation)
+            is_packed = any(tensor.dtype == BYTES or tensor.dtype.kind == "b" for tensor in model.inputs.values())
+            inputs, plan = (yield Stage(self._unpacking, len(attached), steps)) if is_packed else drain(steps)
             return self._request(model, context, inputs, plan)
         template = find_template(content)
         known: InferPlan | None = None if template is None else cache.get(template.content)
@@ -66,14 +68,14 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             if known.content.json_inputs:
                 lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
             if lists is not None:
-                if known.content.unpacked_bytes:
+                if known.content.packed_inputs:
                     lists |= yield from self._unpack(known.content, attached, model, reservation)
                 inputs = take_known(known, lists, attached, model)
                 return self._request(model, context, inputs, known, template.id)
         rest, parts = yield from self.cut(content)
         parsing = partial(parse, rest, parts, model, self.source)
         asked, unread, request_id = yield Stage(self._parsing, len(rest), parsing)
-        tensors = yield Stage(self.reading, len(content), read_all(unread, reservation))
+        tensors = yield Stage(self.reading, len(content), read_tensors(unread, model, reservation))
         unpacked = yield from self._unpack(asked, attached, model, reservation)
         stored = yield from self.stored(asked.reference, model, context)
         inputs, plan = complete(asked, tensors, unpacked, attached, model, max_memory_bytes, stored)
@@ -119,7 +121,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         self, content: RequestContent, attached: Body, model: Model, reservation: Reservation
     ) -> Stages[dict[str, np.ndarray]]:
         """The tensors of strings and flags in the bytes behind the JSON."""
-        if not content.unpacked_bytes:
+        if not content.packed_inputs:
             return {}
         steps = content.unpack(attached, model, reservation)
         unpacked: dict[str, np.ndarray] = yield Stage(self._unpacking, content.unpacked_bytes, steps)

@@ -135,13 +135,15 @@ class RequestContent:
     binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
     numeric_inputs: Sequence[BinaryInput] = field(init=False)
-    unpacked_bytes: int = field(init=False)  # upper bound on all unpacked strings and flags of binary inputs
+    packed_inputs: Sequence[BinaryInput] = field(init=False)  # strings and flags
+    unpacked_bytes: int = field(init=False)  # upper bound on all of these, once they are unpacked
 
     def __post_init__(self) -> None:
         self.binary_bytes = sum(binary.size for binary in self.binary_inputs)
         self.list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
         self.numeric_inputs = [binary for binary in self.binary_inputs if not binary.is_packed]
-        self.unpacked_bytes = sum(binary.unpacked_bytes for binary in self.binary_inputs)
+        self.packed_inputs = [binary for binary in self.binary_inputs if binary.is_packed]
+        self.unpacked_bytes = sum(binary.unpacked_bytes for binary in self.packed_inputs)
 
     def take(self, attached: Body, model: Model) -> dict[str, np.ndarray]:
         """The parameters, and the tensors of numbers in the bytes behind the JSON.
@@ -167,9 +169,8 @@ class RequestContent:
         check_length(self.binary_inputs, len(attached), model.name)
         reservation.add(self.unpacked_bytes)
         unpacked = {}
-        for binary in self.binary_inputs:
-            if binary.is_packed:
-                unpacked[binary.name] = yield from binary.unpack(attached)
+        for binary in self.packed_inputs:
+            unpacked[binary.name] = yield from binary.unpack(attached)
         return unpacked
 
     def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:

@@ -15,7 +15,7 @@ from service.base.steps import Steps
 from service.codec.json_parser import JsonArray, JsonObject, numbers, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
-from service.codec.long_tensor import LongTensor, fill
+from service.codec.long_tensor import LongTensor, cast_in_steps, fill, read_all
 from service.engine.task import InferenceTask
 from service.http.body import Body
 from service.inference.plan import plan_run, run_outputs
@@ -24,7 +24,6 @@ from service.model.checks import check_values
 from service.model.masks import ADDITIVE_MASK, check_masks
 from service.model.model import Model
 from service.selection.derived import derived_outputs
-from service.tensors.cast import cast
 from service.v2 import signature
 from service.v2.datatypes import DATATYPES, NAMES
 from service.v2.infer import parameters
@@ -92,6 +91,21 @@ def parse(
         return asked, tensors, _id(reader.part(request.get("id")))
 
 
+def read_tensors(unread: JsonTensors, model: Model, reservation: Reservation) -> Steps[dict[str, np.ndarray]]:
+    """The tensors of a request's JSON, as the model takes them.
+
+    Raises:
+        Malformed, Invalid, TooMuchMemory, Overloaded: as ``read_all``.
+    """
+    tensors = yield from read_all(unread, reservation)
+    for name, array in tensors.items():
+        declared = model.inputs[name].dtype
+        if array.dtype != declared:  # booleans of a mask
+            flat = yield from cast_in_steps(name, array.reshape(-1), declared, True, reservation)
+            tensors[name] = flat.reshape(array.shape)
+    return tensors
+
+
 def complete(
     asked: RequestContent,
     tensors: dict[str, np.ndarray],
@@ -113,21 +127,20 @@ def complete(
     inputs = dict(unpacked)
     with np.errstate(over="ignore"):
         for one in asked.json_inputs:
-            array, declared = fit(one.name, tensors[one.name], one.shape), model.inputs[one.name].dtype
-            inputs[one.name] = array if array.dtype == declared else cast(one.name, array, declared, mask=True)
+            inputs[one.name] = fit(one.name, tensors[one.name], one.shape)
     inputs |= asked.take(attached, model)
     return _check(asked, inputs, model, max_memory_bytes, stored)
 
 
 def decode_raw(
     body: Body, model: Model, max_memory_bytes: int, reservation: Reservation
-) -> tuple[dict[str, np.ndarray], InferPlan]:
+) -> Steps[tuple[dict[str, np.ndarray], InferPlan]]:
     """The inputs and the plan of a body that has no JSON and is the model's one input.
 
     Raises:
         Malformed, Invalid, TooLarge: as for any other.
     """
-    inputs = from_raw(body, model, reservation)
+    inputs = yield from from_raw(body, model, reservation)
     outputs = [RequestedOutput(name, binary=True) for name in model.all_outputs]
     return _check(RequestContent({}, [], [], outputs), inputs, model, max_memory_bytes)
 

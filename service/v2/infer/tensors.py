@@ -10,7 +10,7 @@ import numpy as np
 from service.base.budget import Reservation
 from service.base.errors import Invalid, Malformed
 from service.base.messages import counted
-from service.base.steps import Steps, drain
+from service.base.steps import Steps
 from service.codec.json_parser import JsonArray, minified
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import MAX_RANK, LongList
@@ -117,7 +117,7 @@ def check_length(inputs: Sequence[BinaryInput], length: int, model: str) -> None
         raise Malformed(f"unexpected additional input data for model '{model}': {counted(left, 'byte')}")
 
 
-def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -> dict[str, np.ndarray]:
+def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -> Steps[dict[str, np.ndarray]]:
     """The one input of a raw binary request: the whole body, as a batch of one; its length gives the shape.
 
     Raises:
@@ -145,7 +145,7 @@ def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -
         sizes[sizes.index(-1)] = len(body) // row_bytes if row_bytes else 0
     binary = BinaryInput(name, model.name, dtype, tuple(sizes), 0, len(body), dtype)
     reservation.add(binary.unpacked_bytes)
-    return {name: drain(binary.unpack(body)) if binary.is_packed else binary.array(body)}
+    return {name: (yield from binary.unpack(body)) if binary.is_packed else binary.array(body)}
 
 
 def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:

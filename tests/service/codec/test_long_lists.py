@@ -15,6 +15,7 @@ from service.inference import endpoint
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from service.selection.indices import MAX_ITEMS
+from service.v2.infer.request import read_tensors
 from service.v2.infer.tensors import BinaryInput
 from tests.support import graphs
 from tests.support.attending import coded
@@ -64,6 +65,15 @@ def test_flags_in_binary_are_unpacked_in_steps():
         result, count = run_counted(mask.unpack(b"abc" + flags.tobytes()))
         assert np.array_equal(result, expected.reshape(10, -1))
         assert (result.dtype, count) == (declared, 10)
+
+
+def test_a_long_list_of_flags_becomes_a_mask_in_steps(model):
+    flags = np.random.default_rng(0).integers(0, 2, 4 * MAX_CAST_NUMBERS).astype(np.bool_)
+    reservation = Reservation(MemoryBudget(1 << 30, Overloaded, Counter()))
+    result, count = run_counted(read_tensors({"attn_mask": flags.reshape(4, -1)}, model, reservation))
+    assert np.array_equal(result["attn_mask"], np.where(flags, 0, -np.inf).reshape(4, -1))
+    assert count >= 4
+    assert reservation.bytes == 5 * flags.size
 
 
 def run_counted(steps):

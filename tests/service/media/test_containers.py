@@ -15,6 +15,7 @@ from tests.support.media import file_of, noise, sound_of, tone
 
 PICTURE = noise(61, 47)
 JPEG, PNG, FLAC = file_of(PICTURE, "JPEG"), file_of(PICTURE), sound_of(tone(0.1, 8000), 8000, "FLAC", "PCM_16")
+JPEG_80 = file_of(PICTURE, "JPEG", quality=80)
 FILL = b"\xff" * (MAX_FILL_BYTES + 1)
 
 
@@ -41,13 +42,46 @@ def test_a_file_of_too_many_parts_is_refused(content):
         kind(bytearray(content), "images")
 
 
-def test_a_large_colour_profile_and_texts_are_read():
-    text = PngImagePlugin.PngInfo()
-    for number in range(100):
-        text.add_text(f"key {number}", "value")
-    profile = bytes(255 * 65_000)
-    for content in (file_of(PICTURE, "JPEG", icc_profile=profile), file_of(PICTURE, pnginfo=text)):
-        assert Picture(bytearray(content), "images").unpacked(3).size == PICTURE.size
+EXIF = b"MM\0*" + struct.pack(">IHHHII", 8, 1, 0x112, 5, 20_000, 26) + bytes(160_000)  # the orientation, as fractions
+LONG_EXIF = {
+    "PNG": PNG[:33] + chunk(b"eXIf", EXIF) + PNG[33:],
+    "JPEG": JPEG[:2] + (b"\xff\xe1\xff\xffExif\0\0" + bytes(65_527)) * 2 + JPEG[2:],
+    "WEBP": file_of(PICTURE, "WEBP", exif=b"Exif\0\0" + EXIF),
+}
+
+
+@pytest.mark.parametrize("content", LONG_EXIF.values(), ids=LONG_EXIF)
+def test_long_exif_metadata_is_refused(content):
+    with pytest.raises(Invalid, match="images: has EXIF metadata of more than 65,536 bytes"):
+        Picture(bytearray(content), "images").unpacked(3)
+
+
+def test_an_unknown_segment_is_refused():
+    """Pillow would read on inside of it."""
+    hidden = b"\xff\xf0\x00\x0b\xff\xe1\x00\x09Exif\0"
+    with pytest.raises(Invalid, match="images: the file is truncated or damaged"):
+        Picture(bytearray(JPEG[:2] + hidden + JPEG[2:]), "images")
+
+
+TEXT = PngImagePlugin.PngInfo()
+for number in range(100):
+    TEXT.add_text(f"key {number}", "value")
+WITH_METADATA = {
+    "a colour profile": file_of(PICTURE, "JPEG", quality=80, icc_profile=bytes(255 * 65_000)),
+    "comments": file_of(PICTURE, pnginfo=TEXT),
+    "profiles that are larger than the file": PNG[:33]
+    + chunk(b"iCCP", b"x\0\0" + zlib.compress(bytes(1 << 20))) * 9
+    + PNG[33:],
+    "zeros behind the end": PNG + bytes(8192),
+}
+
+
+@pytest.mark.parametrize("content", WITH_METADATA.values(), ids=WITH_METADATA)
+def test_metadata_is_not_read(content):
+    expected = JPEG_80 if content.startswith(b"\xff\xd8") else PNG
+    picture = Picture(bytearray(content), "images")
+    assert not {"icc_profile", "key 1"} & picture._image.info.keys()
+    assert picture.unpacked(3) == Picture(bytearray(expected), "images").unpacked(3)
 
 
 def test_a_large_picture_may_have_a_chunk_for_each_kilobyte():

@@ -137,13 +137,15 @@ def test_the_header_may_span_pure_json(server):
     assert response.json()["outputs"][0]["data"] == [4, 6, 8]
 
 
+@pytest.mark.parametrize("datatype", ["FP32", "BOOL"])
 @pytest.mark.parametrize("shape", [[0, 3], [2, 0]])
-def test_nothing_is_something(server, shape):
+def test_nothing_is_something(server, shape, datatype):
     for data in ([], [[]] * shape[0]):
-        nothing = {"name": "x", "shape": shape, "datatype": "FP32", "data": data}
-        answer = infer(server, "identity_FP32", {"inputs": [nothing]}).json()
-        assert answer["outputs"] == [{"name": "y", "datatype": "FP32", "shape": shape, "data": []}]
-    response = binary(server, "identity_FP32", {"x": np.empty(shape, np.float32)}, {"x": "FP32"})
+        nothing = {"name": "x", "shape": shape, "datatype": datatype, "data": data}
+        answer = infer(server, f"identity_{datatype}", {"inputs": [nothing]}).json()
+        assert answer["outputs"] == [{"name": "y", "datatype": datatype, "shape": shape, "data": []}]
+    empty = np.empty(shape, np.float32 if datatype == "FP32" else np.uint8)
+    response = binary(server, f"identity_{datatype}", {"x": empty}, {"x": datatype})
     assert "inference-header-content-length" not in response.headers
     assert response.headers["content-type"] == "application/json"
     assert response.json()["outputs"][0]["parameters"] == {"binary_data_size": 0}
