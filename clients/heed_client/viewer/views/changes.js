@@ -9,7 +9,8 @@ const LISTED = 5;
 
 /** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings}} Props */
 
-/** The places of the largest changes, of all visible words, or of those that are pinned. @param {Props} props */
+/** The places of the largest changes, of all visible words, or of those that are pinned.
+ *  @param {Pick<Props, "attention" | "change" | "settings">} props */
 function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings } }) {
   const { n, values } = change;
   const size = (/** @type {number} */ place) => Math.abs(values[place]);
@@ -35,12 +36,17 @@ function sentence({ attention: { rows, columns }, before, change: { n, values } 
       ${" "}“${columns[place % n].text}”: <b>${format(before.values[place])}</b> → <b>${format(before.values[place] + values[place])}</b>`;
 }
 
-/** The largest change as the view's first sentence. @param {Props} props */
-export function LargestChange(props) {
-  const [place] = largestOf(props);
-  return place === undefined
-    ? null
-    : html`<p class="headline largest-change">Largest change: ${sentence(props, place)}</p>`;
+/** The largest change as the view's first sentence, whatever is pinned. @param {Props & {names: [first: string, second: string] | null}} props
+ *    `names` of two heads */
+export function LargestChange({ names, ...props }) {
+  const { attention, before, change, settings } = props;
+  const [place] = largestOf({ attention, change, settings: { ...settings, query: null, key: null } });
+  if (place === undefined) return null;
+  if (!names) return html`<p class="headline largest-change">Largest change: ${sentence(props, place)}</p>`;
+  const [row, column] = [attention.rows[Math.floor(place / change.n)], attention.columns[place % change.n]];
+  const [one, other] = [before.values[place], before.values[place] + change.values[place]];
+  return html`<p class="headline largest-change">Largest difference: “${row.text}” → “${column.text}”:${" "}
+    <b>${format(one)}</b> in ${names[0]}; <b>${format(other)}</b> in ${names[1]}</p>`;
 }
 
 /** @param {Props} props */

@@ -158,6 +158,15 @@ export function differenceOf([first, second], one, other) {
   return isSame ? `${second.slice(0, -place.length)} minus ${first}` : `${second} minus ${first}`;
 }
 
+/** The names of two heads in one sentence, where a layer of both is named once; null of sides with other differences.
+ *  @param {[first: string, second: string]} names @param {One} one @param {One} other @returns {[first: string, second: string] | null} */
+export function namesInSentence([first, second], one, other) {
+  const [place, others] = [one, other].map(({ attention, settings }) => placeOf(attention, settings));
+  if (first !== place || second !== others) return null;
+  const layer = place.slice(0, place.lastIndexOf(", ") + 1);
+  return [first, layer && second.startsWith(layer) ? second.slice(layer.length + 1) : second];
+}
+
 /** Titles where heads are switched off. @param {Attention} attention @param {Settings} settings
  *  @returns {[before: string, after: string, change: string]} */
 export function ablatedTitles(attention, settings) {

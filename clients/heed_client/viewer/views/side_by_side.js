@@ -30,9 +30,10 @@ function useTop({ attention, settings }, other) {
 
 /**
  * @param {{first: One & {set: Set}, second: (One & {set: Set}) | null, titles: [first: string, second: string, difference: string],
- *   tools?: unknown, missing?: unknown}} props  `tools` choose what the second is, `missing` says why it is not there
+ *   names?: [first: string, second: string] | null, tools?: unknown, missing?: unknown}} props  `names` of two heads,
+ *   `tools` choose what the second is, `missing` says why it is not there
  */
-export function SideBySide({ first, second, titles, tools = null, missing = null }) {
+export function SideBySide({ first, second, titles, names = null, tools = null, missing = null }) {
   const { attention, settings } = first;
   const other = second?.attention ?? null;
   const top = useTop(first, second);
@@ -63,7 +64,7 @@ export function SideBySide({ first, second, titles, tools = null, missing = null
     <${Selection} ...${one} />`;
   const isKnown = change !== null && words?.change === change;
   const told = isKnown && { attention: change, before: words.before, change: words.matrix, settings };
-  return html`${told && html`<${LargestChange} ...${told} />`}<div class="sides">
+  return html`${told && html`<${LargestChange} ...${told} names=${names} />`}<div class="sides">
     <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first)}</section>
     <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
       ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
