@@ -93,7 +93,9 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     change = np.abs(np.array(answer["values"]) - answer["unchanged"])
     layer, position = np.unravel_index(change.argmax(), change.shape)
     said = f"logit difference changes most at layer {layer}, “{WORDS[position]}”"
-    expect(page.locator(".strongest")).to_contain_text(said)
+    ends = answer["unchanged"], answer["values"][layer][position]
+    before, after = (f"{value:.4g}".replace("-", "−") for value in ends)
+    expect(page.locator(".strongest")).to_contain_text(f"{said}: {before} → {after}")
     lines = page.locator(".explained small").all_inner_texts()
     assert lines[:2] == ["One place at a time gets what the other text has there.", HIDDEN]
     assert "The logit of the first token less that of the second." in lines
@@ -114,6 +116,8 @@ def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
     expect(page.get_by_role("combobox", name="change")).to_have_value("scale")
     answer = ask(intervention={"at": "hidden", "scale": 0}, over=BOTH, metric="kl")
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-5, atol=1e-7)
+    expect(page.locator(".strongest")).to_contain_text("KL divergence is largest at layer ")
+    expect(page.locator(".strongest b")).to_have_text(f"{np.max(answer['values']):.4g}")
 
 
 def test_other_choices_are_sent(open_patch, ask):

@@ -79,7 +79,7 @@ export const MEANINGS = {
 };
 
 /** Metrics that are 0 without changes, and never below. */
-const DISTANCES = ["kl", "total_variation", "cosine_distance"];
+export const DISTANCES = ["kl", "total_variation", "cosine_distance"];
 /** How many tokens a metric takes. @type {Partial<Record<Metric, number>>} */
 export const TOKENS = { logit_difference: 2, probability: 1 };
 

@@ -6,6 +6,7 @@ import {
   cellTitle,
   changedPatch,
   defaultPosition,
+  DISTANCES,
   gridsOf,
   isOfPosition,
   MEANINGS,
@@ -261,8 +262,10 @@ function GridLegend({ grid, shown }) {
 function Strongest({ grid }) {
   const [most] = useMemo(() => ranked(grid), [grid]);
   if (grid.status === "running" || !most) return null;
-  const [, ...more] = valueText(grid, most.value).split(", ");
-  return html`<p class="headline strongest">${METRICS[grid.choices.metric]} changes most at ${cellTitle(grid, most)}<b>${number(most.value)}</b> <small>${more.join(", ")}</small></p>`;
+  const { unchanged, choices } = grid;
+  const isDistance = DISTANCES.includes(choices.metric);
+  return html`<p class="headline strongest">${METRICS[choices.metric]} ${isDistance ? "is largest" : "changes most"} at ${cellTitle(grid, most)}:
+    ${" "}${isDistance ? "" : `${number(unchanged)} → `}<b>${number(most.value)}</b> <small>${recovered(grid, most.value)}</small></p>`;
 }
 
 /** @param {{grid: Grid, change: (changes: Partial<Choices>) => void}} props */
