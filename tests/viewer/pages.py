@@ -74,6 +74,11 @@ def expect_row(page: Page, weights: np.ndarray) -> None:
     until(is_shown, 20)
 
 
+def percent(share: float) -> str:
+    """A probability as the page has it."""
+    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.{1 if share < 0.0995 else 0}f} %"
+
+
 def expect_value(page: Page, weight: float) -> None:
     """Wait until the selected pair has this weight."""
     expect(page.locator(".selection .value").first).to_have_text(f"{weight:.4f}")

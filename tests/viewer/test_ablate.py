@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
 from tests.support.texts import SPECIAL, WORDS
-from tests.viewer.pages import softmax, take, violations
+from tests.viewer.pages import percent, softmax, take, violations
 
 MODEL = "model=encoder&view=ablate"
 
@@ -25,10 +25,6 @@ def answers(heed):
 
 def off(page, layer, head):
     return page.get_by_role("button", name=f"switch off layer {layer}, head {head}")
-
-
-def numbers(text):
-    return [float(number) for number in re.findall(r"-?\d+\.\d+", text)]
 
 
 def test_what_a_head_changes(open_page, answers):
@@ -183,16 +179,16 @@ def test_the_next_tokens_of_a_language_model(open_page, shared_server, tmp_path_
     page = open_page("model=words&text=the+cat&view=ablate", url=shared_server(folder).url)
     off(page, 0, 0).click()
     rows = page.get_by_role("region", name="next tokens").locator("tbody tr")
-    expect(rows.locator("td:last-child", has_text=re.compile(f"^ *{1 / VOCABULARY:.4f}"))).to_have_count(10)
+    expect(rows.locator("td:last-child", has_text=re.compile(rf"^\s*{percent(1 / VOCABULARY)}"))).to_have_count(10)
     chances = softmax(LOGITS[tokens.index("</s>")].astype(np.float64))
     likely = np.argsort(-chances)[:10]
     shown = {row.get_by_role("rowheader").inner_text(): row.locator("td").first for row in rows.all()}
     likeliest = [shown.pop(tokens[index] if index < len(tokens) else f"#{index}") for index in likely]
     for cell, index in zip(likeliest, likely, strict=True):
-        assert numbers(cell.inner_text()) == pytest.approx([chances[index]], abs=6e-5)
+        assert cell.inner_text() == percent(chances[index])
     widths = [cell.locator(".chance").bounding_box()["width"] for cell in likeliest]
     np.testing.assert_allclose(np.array(widths) / widths[0], chances[likely] / chances[likely[0]], atol=0.02)
-    assert {cell.inner_text() for cell in shown.values()} == {f"< {chances[likely[-1]]:.4f}"}
+    assert {cell.inner_text() for cell in shown.values()} == {f"< {percent(chances[likely[-1]])}".replace("< <", "<")}
 
 
 def test_the_picture_shows_the_head_that_changes_most(open_page, answers):

@@ -1,4 +1,4 @@
-"""The view Lens: each layer's likeliest tokens are those of the API."""
+"""The view Lens: each layer's most likely tokens are those of the API."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import copied, fragment, take, violations
+from tests.viewer.pages import copied, fragment, percent, take, violations
 
 TEXT = "the animal did not cross"
 WORDS = ["<s>", *TEXT.split(), "</s>"]
@@ -42,7 +42,7 @@ def named(lens, layer, position) -> list[str]:
 
 
 def guesses(page: Page) -> list[list[str]]:
-    rows = page.get_by_role("region", name="likeliest tokens").locator("tbody tr")
+    rows = page.get_by_role("region", name="most likely tokens").locator("tbody tr")
     return [row.locator("th, td").all_inner_texts() for row in rows.all()]
 
 
@@ -52,8 +52,8 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         likeliest = [named(lens, layer, column)[0] for layer in range(3)]
         first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
         where = ["from the embeddings on", "from layer 0 on", "only at the end"][first]
-        said = page.get_by_role("region", name="likeliest tokens")
-        expect(said).to_contain_text(f"The output’s “{likeliest[-1]}” is the likeliest token {where}.")
+        said = page.get_by_role("region", name="most likely tokens")
+        expect(said).to_contain_text(f"The output’s “{likeliest[-1]}” is the most likely token {where}.")
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 
@@ -65,9 +65,9 @@ def test_cells_and_details_are_those_of_the_api(page, lens):
     page.get_by_role("gridcell").nth(7 + 2).click()
     shown = guesses(page)
     assert [name for name, _ in shown] == named(lens, 1, 2)
-    percents = [float(text.removesuffix(" %")) for _, text in shown]
-    np.testing.assert_allclose(percents, 100 * np.array(lens["lens"]["probabilities"][1][2]), atol=0.51)
-    region = page.get_by_role("region", name="likeliest tokens")
+    assert [text for _, text in shown] == [percent(share) for share in lens["lens"]["probabilities"][1][2]]
+    region = page.get_by_role("region", name="most likely tokens")
+    expect(region.get_by_role("heading")).to_have_text("layer 0, after “animal”")
     expect(region).to_contain_text(f"“did” comes next: rank {lens['ranks'][1][2]} of 60.")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")

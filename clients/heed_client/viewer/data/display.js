@@ -212,6 +212,10 @@ export function short(value) {
   return size < TINY ? "0" : text.replaceAll("-", "−");
 }
 
+/** A share as text. @param {number} share */
+export const percent = (share) =>
+  share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+
 /** A weight as text: as exact as it is known. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {
   if (value === -Infinity || value !== value) return "masked";

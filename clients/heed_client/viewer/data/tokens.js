@@ -15,6 +15,9 @@ export function wordsOf(tokens) {
   return isByteLevel(tokens) ? decoded(tokens) : tokens.map(plain);
 }
 
+/** A token as it is listed. @param {string | null} token  null = it has no text @param {number} id */
+export const tokenName = (token, id) => (token === null ? `#${id}` : wordsOf([token])[0]);
+
 /** Whether a token begins a word, as its tokenizer marks it. @param {string} token */
 export const beginsWord = (token) => /^[\u0120\u2581\u010A\s]/u.test(token);
 

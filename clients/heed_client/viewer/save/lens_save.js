@@ -75,7 +75,7 @@ export function lensSvg(lens, settings) {
     });
   });
   const by = isByRank ? "the rank of the token that comes next" : "its probability";
-  const name = `${model}: the likeliest next token of each layer, coloured by ${by}${change === null ? "" : `; with ${change}`}`;
+  const name = `${model}: the most likely next token of each layer, coloured by ${by}${change === null ? "" : `; with ${change}`}`;
   const width = Math.max(LEFT + words.length * WIDTH + 8, 16 + TITLE_CHARACTER * name.length);
   return svg(width, top + layers.length * HEIGHT + 12, [heading(name), ...parts]);
 }

@@ -1,7 +1,7 @@
 // The lens: which tokens the hidden states of each layer predict, as POST v1/lens/{model} answers it.
 import { post } from "heed/server/api.js";
 import { hasPatch, predictsTokens } from "heed/data/patch.js";
-import { wordsOf } from "heed/data/tokens.js";
+import { tokenName } from "heed/data/tokens.js";
 import { textsAndMasks } from "heed/server/sweep.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -15,7 +15,7 @@ import { textsAndMasks } from "heed/server/sweep.js";
  * @property {string[]} words  of these positions
  * @property {(string | null)[]} next  the token that is predicted; null at the end
  * @property {boolean} isMasked  whether it is the token itself, as in masked models, and not the next one
- * @property {Guess[][][]} guesses  [layers][positions], the likeliest first
+ * @property {Guess[][][]} guesses  [layers][positions], the most likely first
  * @property {(number | null)[][]} ranks  [layers][positions] of the token that is predicted
  * @property {string | null} change  the change with which the model was run, in words @property {Guess[][][] | null} before  without it
  * @property {number} count  tokens of the text @property {number} vocabulary
@@ -43,8 +43,6 @@ export async function lensOf(model, settings, input, body) {
   const { layers, positions, lens, ranks } = await post(`v1/lens/${encodeURIComponent(model.block)}`, body);
   const all = wordsRead(input);
   const isMasked = model.tokenizer?.next_tokens !== true;
-  const named = (/** @type {string | null} */ token, /** @type {number} */ id) =>
-    token === null ? `#${id}` : wordsOf([token])[0];
   return {
     model: model.block,
     text: settings.text,
@@ -59,7 +57,7 @@ export async function lensOf(model, settings, input, body) {
       row.map((ids, j) =>
         ids.map((id, k) => ({
           id,
-          word: named(lens.tokens?.[i][j][k] ?? null, id),
+          word: tokenName(lens.tokens?.[i][j][k] ?? null, id),
           probability: lens.probabilities[i][j][k],
         })),
       ),
@@ -71,6 +69,7 @@ export async function lensOf(model, settings, input, body) {
 }
 
 /** A layer in words: its hidden states are those behind it. @param {Lens} lens @param {number} row */
-export function layerTitle({ layers }, row) {
-  return layers[row] === 0 ? "embeddings" : `after layer ${layers[row] - 1}`;
-}
+export const layerName = ({ layers }, row) => (layers[row] === 0 ? "embeddings" : `layer ${layers[row] - 1}`);
+
+/** Where hidden states are. @param {Lens} lens @param {number} row */
+export const layerTitle = (lens, row) => `${lens.layers[row] === 0 ? "" : "after "}${layerName(lens, row)}`;

@@ -12,9 +12,10 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format } from "heed/data/display.js";
+import { format, percent } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
+import { NextTokens } from "heed/views/chances.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { ablatedTitles, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -209,9 +210,6 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
       )}</tbody></table></div>`;
 }
 
-/** @param {number} share */
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
-
 /** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number, isDifference: boolean}} props */
 function Picture({ matrix, attention, settings, top, isDifference }) {
   useTheme(); // draws again when it changes
@@ -269,25 +267,4 @@ export function OutputChanges({ each }) {
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
       <b>${word}</b> <span>cos ${cosine.toFixed(4)}</span> <span>max ${format(largest)}</span></li>`,
     )}</ol></section>`;
-}
-
-/** Bars before and after; a token that is not among those of one list is less probable than the last of it.
- *  @param {{before: import("heed/server/ablation.js").NextToken[], after: import("heed/server/ablation.js").NextToken[],
- *    title?: string, titles?: [string, string]}} props */
-export function NextTokens({ before, after, title = "Next token", titles = ["all heads on", "some off"] }) {
-  const highest = new Map(); // of each token, before or after
-  for (const { id, probability } of [...before, ...after]) highest.set(id, Math.max(probability, highest.get(id) ?? 0));
-  const names = [...before, ...after].sort((one, other) => highest.get(other.id) - highest.get(one.id));
-  const tokens = new Map(names.map(({ id, token }) => [id, token]));
-  const top = Math.max(...[...before, ...after].map(({ probability }) => probability));
-  const bar = (/** @type {typeof before} */ list, /** @type {number} */ id) => {
-    const found = list.find((token) => token.id === id);
-    const last = list[list.length - 1].probability;
-    return html`<td><span class="chance" style=${{ width: `${(100 * (found?.probability ?? 0)) / top}%` }}></span>
-      ${found ? format(found.probability) : `< ${format(last)}`}</td>`;
-  };
-  return html`<section aria-label="next tokens"><h2>${title}</h2><table class="chances">
-    <thead><tr><th scope="col">token</th><th scope="col">${titles[0]}</th><th scope="col">${titles[1]}</th></tr></thead>
-    <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${token ?? `#${id}`}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
-  </table></section>`;
 }

@@ -2,6 +2,7 @@
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
+import { tokenName } from "heed/data/tokens.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
 import { arrowKeys, NumberField, neighbour } from "heed/views/controls.js";
@@ -370,7 +371,7 @@ function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
   return html`<section class="alternatives" aria-label="next tokens">${title}
     <ol onKeyDown=${arrowKeys}>${all.map((one) => {
       const isOwn = one.id === id;
-      const name = html`<span class="name">${one.token === null ? `#${one.id}` : visible(one.token)}</span><span class="chance" style=${{ width: `${(100 * one.probability) / top}%` }}></span>
+      const name = html`<span class="name">${tokenName(one.token, one.id)}</span><span class="chance" style=${{ width: `${(100 * one.probability) / top}%` }}></span>
         <b>${isOwn && !isListed && probability === null ? `< ${percent(alternatives.at(-1)?.probability ?? 0)}` : percent(one.probability)}</b>`;
       const isFirst = one === all[0];
       return html`<li key=${one.id}>${
@@ -382,9 +383,6 @@ function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
     })}</ol>
     <p class="note">${choose && "Tokens that could stand here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
 }
-
-/** A token without the mark of a tokenizer. @param {string} token */
-const visible = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎");
 
 /** @param {number} p */
 const percent = (p) => `${(100 * p).toFixed(p < 0.0995 ? (p < 0.000995 ? 3 : 2) : 1)} %`;

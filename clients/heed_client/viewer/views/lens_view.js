@@ -1,8 +1,10 @@
-// The likeliest next token in each layer, behind each token of the text.
+// The most likely next token in each layer, behind each token of the text.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { percent } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { firstOf } from "heed/page/lens.js";
-import { layerTitle, MOST } from "heed/server/lens.js";
+import { layerName, layerTitle, MOST } from "heed/server/lens.js";
+import { Chance } from "heed/views/chances.js";
 import { Choice, Switch } from "heed/views/controls.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 
@@ -12,7 +14,7 @@ import { useTheme } from "heed/views/draw/canvas.js";
 
 const STOPS = 16; // of the gradient
 
-/** Whether the likeliest token is another one without the change. @param {Lens} lens @param {Cell} cell */
+/** Whether the most likely token is another one without the change. @param {Lens} lens @param {Cell} cell */
 const differs = ({ guesses, before }, { row, column }) =>
   before !== null && before[row][column][0].id !== guesses[row][column][0].id;
 
@@ -27,14 +29,15 @@ export function levelOf({ guesses, ranks, vocabulary }, isByRank, { row, column 
   return rank === null ? NaN : 1 - Math.log(rank) / Math.log(vocabulary);
 }
 
+/** A cell in words. @param {Lens} lens @param {Cell} cell */
+const placeIn = (lens, { row, column }) =>
+  `${layerName(lens, row)}, ${lens.isMasked ? "at" : "after"} “${lens.words[column]}”`;
+
 /** What a cell says. @param {Lens} lens @param {Cell} cell */
 const sentence = (lens, { row, column }) => {
   const [{ word, probability }] = lens.guesses[row][column];
-  return `${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "after"} “${lens.words[column]}”: “${word}” ${percent(probability)}`;
+  return `${placeIn(lens, { row, column })}: “${word}” ${percent(probability)}`;
 };
-
-/** @param {number} share */
-const percent = (share) => (share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`);
 
 /** @param {ViewProps & {lens: import("heed/page/lens.js").LensState}} props */
 export function LensView({ settings, set, lens: { lens, error, pinned } }) {
@@ -124,7 +127,7 @@ function Table({ lens, settings, set, pinned }) {
       <${Scale} lens=${lens} isByRank=${isByRank} table=${table} />
       ${lens.count > lens.words.length && html`<${Pages} lens=${lens} settings=${settings} change=${change} />`}
     </div>
-    <div class="lens-body"><div><div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the likeliest next token, by layer and token"
+    <div class="lens-body"><div><div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the most likely next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
       <thead><tr><th scope="col">${lens.isMasked ? "at" : "after"}</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
@@ -161,26 +164,24 @@ function Pages({ lens, settings, change }) {
     <button disabled=${first + MOST >= lens.count} onClick=${() => go(first + MOST)}>after</button></span>`;
 }
 
-/** From which layer on the output's token is the likeliest, as a sentence. @param {Lens} lens @param {number} column */
+/** From which layer on the output's token is the most likely, as a sentence. @param {Lens} lens @param {number} column */
 function settledIn(lens, column) {
   const last = lens.guesses.length - 1;
   const [{ id, word }] = lens.guesses[last][column];
   const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
-  const where = layerTitle(lens, row)
-    .replace(/^after /, "")
-    .replace(/^emb/, "the emb");
-  return `The output’s “${word}” is the likeliest token ${row === last ? "only at the end" : `from ${where} on`}.`;
+  const where = layerName(lens, row).replace(/^emb/, "the emb");
+  return `The output’s “${word}” is the most likely token ${row === last ? "only at the end" : `from ${where} on`}.`;
 }
 
-/** The likeliest tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
+/** The most likely tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
 function Guesses({ lens, cell: { row, column }, isHeld }) {
   const [rank, next] = [lens.ranks[row][column], lens.next[column]];
-  return html`<section class="guesses" aria-label="likeliest tokens"><h2 role=${isHeld ? "status" : undefined}>${layerTitle(lens, row)}, ${lens.isMasked ? "at" : "after"} “${lens.words[column]}”</h2>
+  return html`<section class="guesses" aria-label="most likely tokens"><h2 role=${isHeld ? "status" : undefined}>${placeIn(lens, { row, column })}</h2>
     <table class="chances"><tbody>${lens.guesses[row][column].map(
       ({ word, probability }) =>
-        html`<tr><th scope="row">${word}</th><td><span class="chance" style=${{ width: `${100 * probability}%` }}></span>${percent(probability)}</td></tr>`,
+        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
     <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
-    <p>${rank === null || next === null ? "No token comes next." : html`“${next}” ${lens.isMasked ? "is there" : "comes next"}: rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
+    <p>${rank === null || next === null ? "The text ends here." : html`“${next}” ${lens.isMasked ? "is there" : "comes next"}: rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
 }

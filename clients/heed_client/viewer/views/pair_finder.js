@@ -1,6 +1,6 @@
 // Which head looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { format, percent } from "heed/data/display.js";
 import { rank } from "heed/data/ranking.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -142,6 +142,3 @@ function Line({ labels, name, query, held, onClick }) {
     )}
   </div>`;
 }
-
-/** @param {number} weight */
-const percent = (weight) => `${(100 * weight).toFixed(weight < 0.0995 ? 1 : 0)} %`;

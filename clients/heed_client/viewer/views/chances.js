@@ -1,0 +1,30 @@
+// How probable tokens are, as bars and numbers.
+import { html } from "vendor/preact.js";
+import { percent } from "heed/data/display.js";
+import { tokenName } from "heed/data/tokens.js";
+
+/** @typedef {import("heed/server/ablation.js").NextToken} NextToken */
+
+/** A bar and a number. @param {{share: number, children?: unknown}} props  `share` of the longest bar */
+export const Chance = ({ share, children }) =>
+  html`<div><span class="chance" style=${{ width: `${100 * share}%` }}></span><b>${children}</b></div>`;
+
+/** Bars before and after; a token that is not among those of one list is less probable than the last of it.
+ *  @param {{before: NextToken[], after: NextToken[], title?: string, titles?: [string, string]}} props */
+export function NextTokens({ before, after, title = "Next token", titles = ["all heads on", "some off"] }) {
+  const highest = new Map(); // of each token, before or after
+  for (const { id, probability } of [...before, ...after]) highest.set(id, Math.max(probability, highest.get(id) ?? 0));
+  const names = [...before, ...after].sort((one, other) => highest.get(other.id) - highest.get(one.id));
+  const tokens = new Map(names.map(({ id, token }) => [id, token]));
+  const top = Math.max(...highest.values());
+  const bar = (/** @type {NextToken[]} */ list, /** @type {number} */ id) => {
+    const found = list.find((token) => token.id === id);
+    const last = percent(list[list.length - 1].probability);
+    const text = found ? percent(found.probability) : last.startsWith("<") ? last : `< ${last}`;
+    return html`<td><${Chance} share=${(found?.probability ?? 0) / top}>${text}<//></td>`;
+  };
+  return html`<section aria-label="next tokens"><h2>${title}</h2><table class="chances">
+    <thead><tr><th scope="col">token</th><th scope="col">${titles[0]}</th><th scope="col">${titles[1]}</th></tr></thead>
+    <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${tokenName(token, id)}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
+  </table></section>`;
+}
