@@ -46,6 +46,10 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
     chips = page.get_by_role("group", name="tokens other than patches").get_by_role("button")
     expect(chips).to_have_count(len(words))
     last = words[-1]
+    expect(chips.last).to_have_attribute("aria-pressed", "true")  # the first words see no patch
+    assert not weights[0, 1:].any()
+    chips.first.click()
+    expect(page.locator(".headline")).to_have_text(f"“{answer.tokens[0]}” looks at no patch")
     chips.last.click()
     expect(chips.last).to_have_attribute("aria-pressed", "true")
     for chip, place in zip(chips.all(), words, strict=True):

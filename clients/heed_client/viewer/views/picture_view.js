@@ -48,7 +48,8 @@ function Picture({ attention, settings, set, shown, seen }) {
     [settings.palette, shown.isDiverging, theme],
   );
   const held = direction === "from" ? settings.query : settings.key;
-  const place = held ?? 0;
+  const first = useMemo(() => firstOf(attention, shown, patches, direction), [shown, direction]);
+  const place = held ?? first;
   const weights = useMemo(
     () => weightsOf(shown, attention.m, patches, direction, place, settings),
     [shown, direction, place, settings.scale],
@@ -60,7 +61,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const select = (/** @type {number} */ position, to = direction) =>
     set(to === "from" ? { query: position, key: null, direction: to } : { query: null, key: position, direction: to });
   useEffect(() => {
-    if (held === null) select(0);
+    if (held === null) select(first);
   }, [held, direction]);
 
   const paint = useFrame(() => {
@@ -98,7 +99,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   };
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = event.key === "Escape" ? 0 : moved(place, event.key, patches);
+    const next = event.key === "Escape" ? first : moved(place, event.key, patches);
     if (next === null) return;
     hover.current = null;
     select(next);
@@ -106,12 +107,20 @@ function Picture({ attention, settings, set, shown, seen }) {
   };
   const label = attention.rows[place].text;
   const best = strongest(weights, patches);
+  const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
+  const told = weights.hidden.every(Boolean)
+    ? html`“${label}” is hidden`
+    : isNone
+      ? direction === "from"
+        ? html`“${label}” looks at no patch`
+        : html`no patch looks at “${label}”`
+      : html`“${label}” ${MOST[direction]} ${attention.columns[best].text}<b>${weightOf(best)}</b>`;
   return html`<div class="tools">
-      <${Choice} label="the selected patch" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
+      <${Choice} label="the selection" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
       <${Legend} shown=${weights} table=${table} scale=${settings.scale} isClear=${true} />
     </div>
-    <div class="picture-head"><p class="headline">“${label}” ${best === null ? "is hidden" : html`${MOST[direction]} ${attention.columns[best].text}<b>${weightOf(best)}</b>`}</p>
+    <div class="picture-head"><p class="headline">${told}</p>
     <div class="token-text" role="group" aria-label="tokens other than patches">
       ${attention.rows.map(({ text, special: isSpecial }, position) => {
         if (drawing.isPatch(position)) return null;
@@ -124,7 +133,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     <div class="pictures" ref=${frame}><div class="picture">
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
         tabindex="0" role="application" aria-roledescription="picture"
-        aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what “${label}” ${DIRECTIONS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[0].text}`}
+        aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what “${label}” ${DIRECTIONS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
         onPointerMove=${(/** @type {PointerEvent} */ event) => point(patchAt(event))} onPointerLeave=${() => point(null)}
         onClick=${(/** @type {MouseEvent} */ event) => {
           const position = patchAt(event);
@@ -134,6 +143,22 @@ function Picture({ attention, settings, set, shown, seen }) {
       <p class="note">Click a patch to select it. Rows and columns are counted from 0, at the upper left.</p></div>
       <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights} />
     </div>`;
+}
+
+/** The position that is selected first: the first one, or the last of a text whose beginning sees no patch.
+ *  @param {ViewProps["attention"]} attention @param {import("heed/data/display.js").Shown} shown @param {Patches} patches
+ *  @param {"from" | "to"} direction */
+function firstOf(
+  { rows: labels },
+  { n, rows, columns, values },
+  { special, rows: lines, columns: breadth },
+  direction,
+) {
+  const end = special + lines * breadth;
+  const row = rows.indexOf(0);
+  const isPatch = (/** @type {number} */ place) => place >= special && place < end;
+  const sees = columns.some((place, j) => isPatch(place) && ![0, -Infinity].includes(values[row * n + j]));
+  return direction === "to" || row < 0 || sees ? 0 : labels.findLastIndex(({ padding }) => !padding);
 }
 
 /** How strongly the colours cover the picture. @param {Pick<ViewProps, "settings" | "set">} props */
