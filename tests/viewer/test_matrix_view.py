@@ -130,6 +130,18 @@ def test_masked_cells_of_weights_are_hatched_also_without_a_field_for_the_mask(o
     expect(page.locator(".tip")).to_have_text("“1” → “2” masked")
 
 
+def test_numbers_in_cells_are_rounded_alike(open_page):
+    """A dot is in place of what rounds to 0.00, unless all numbers are that small."""
+    page = open_page()
+    script = """async ([values, top]) => {
+        const { short } = await import("heed/data/display.js");
+        return values.map((value) => short(value, top));
+    }"""
+    values = [0, 2e-8, 0.0049, 0.0051, -0.004, -0.2, 12.34, 123.4]
+    assert page.evaluate(script, [values, 123.4]) == ["0", "·", "·", "0.01", "·", "−0.20", "12.3", "123"]
+    assert page.evaluate(script, [[0, 2e-8, -0.004], 0.004]) == ["0", "2e−8", "−4e−3"]
+
+
 def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
     """And two thousand words are few elements."""
     scores = np.zeros((2048, 2048))

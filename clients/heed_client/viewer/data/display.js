@@ -204,12 +204,13 @@ export function significant(value) {
   return text.replaceAll("-", "−");
 }
 
-/** A number in a cell, at most four digits; 0 stands for nothing else. @param {number} value */
-export function short(value) {
+/** A number in a cell, at most four digits; 0 stands for nothing else, and a dot for what is small beside the others.
+ *  @param {number} value @param {number} top  the largest absolute number of all cells */
+export function short(value, top) {
   const size = Math.abs(value);
-  const text =
-    size >= TINY && size < 0.01 ? value.toExponential(0) : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
-  return size < TINY ? "0" : text.replaceAll("-", "−");
+  if (size < TINY) return "0";
+  const text = top < 0.01 ? value.toExponential(0) : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return Number(text) === 0 ? "·" : text.replaceAll("-", "−");
 }
 
 /** A share as text. @param {number} share */

@@ -268,11 +268,11 @@ export function cellTitle({ axes, labels, indices }, { row, column }) {
   return axes[1] === "keys" ? `${first} → ${second}` : `${first}, ${second}`;
 }
 
-/** A number of a metric as text. @param {number} value */
-export function number(value) {
+/** A number of a metric as text. @param {number} value @param {number} [digits]  that count */
+export function number(value, digits = 4) {
   const size = Math.abs(value);
   if (size < NOTHING) return "0";
-  return (size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)))).replaceAll("-", "−");
+  return (size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(digits)))).replaceAll("-", "−");
 }
 
 /** A change of it, with its sign. @param {number} value */

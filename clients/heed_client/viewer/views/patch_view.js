@@ -22,7 +22,6 @@ import {
   siteTitle,
   TOKENS,
 } from "heed/data/patch.js";
-import { short } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { wordsAt } from "heed/server/sweep.js";
@@ -250,7 +249,7 @@ function GridLegend({ grid, shown }) {
   return html`<div class="legend grid-legend">
     <span>${METRICS[choices.metric]}</span>
     <div class="scale" role="img" aria-label=${`colours from ${number(start)} to ${number(end)}`} style=${{ backgroundImage: gradient }}>
-      ${marks.map((value) => html`<small style=${{ left: place(value) }}>${short(value)}</small>`)}
+      ${marks.map((value) => html`<small style=${{ left: place(value) }}>${number(value, 3)}</small>`)}
       ${isInside && html`<i class="source" style=${{ left: place(source) }} title=${`the other text: ${number(source)}`}></i>`}
     </div>
     <span>unchanged <b>${number(unchanged)}</b></span>

@@ -1,5 +1,6 @@
 // Draws a matrix with its words, bars and crosshair.
 import { short } from "heed/data/display.js";
+import { largestChange } from "heed/data/matrix.js";
 import { textOn } from "heed/data/palettes.js";
 import { prepare } from "heed/views/draw/canvas.js";
 import { fit } from "heed/views/draw/port.js";
@@ -117,6 +118,9 @@ function hatching(context, colours) {
   return /** @type {CanvasPattern} */ (context.createPattern(tile, "repeat"));
 }
 
+/** The largest absolute number of a map. @type {WeakMap<Shown, number>} */
+const tops = new WeakMap();
+
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
 function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
@@ -124,12 +128,14 @@ function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
   context.font = `${w > 48 ? 12 : 10}px system-ui, sans-serif`;
   context.textAlign = "center";
   context.textBaseline = "middle";
+  const top = tops.get(shown) ?? largestChange(shown.values);
+  tops.set(shown, top);
   for (let i = firstRow; i < lastRow; i++)
     for (let j = firstColumn; j < lastColumn; j++) {
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      context.fillText(short(value), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
+      context.fillText(short(value, top), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
     }
 }
 
