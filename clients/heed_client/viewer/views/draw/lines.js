@@ -22,6 +22,7 @@ const FAINTEST = 0.02; // level that is drawn
 const MOST = 3000; // lines in a frame, the strongest first
 const FAR = 64; // lines of a word to words out of sight, the strongest
 const THICKEST = 4; // px
+const PALEST = 0.25; // opacity
 
 /** @param {CanvasRenderingContext2D} context @param {Bundle[]} bundles @param {Sight} sight */
 export function drawLines(context, bundles, sight) {
@@ -36,7 +37,7 @@ export function drawLines(context, bundles, sight) {
     context.strokeStyle = colour;
     for (let bucket = first; bucket < BUCKETS; bucket++) {
       const level = (bucket + 0.5) / BUCKETS;
-      context.globalAlpha = Math.max(0.12, level);
+      context.globalAlpha = Math.max(PALEST, level);
       context.lineWidth = 0.5 + (THICKEST - 0.5) * level;
       context.beginPath();
       const ends = buckets[bucket];
