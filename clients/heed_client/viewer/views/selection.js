@@ -1,6 +1,6 @@
 // What is selected, in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { drawnHeads, format } from "heed/data/display.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -28,6 +28,8 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
   const first = isGenerated && settings.kind === "weights" ? attention.n - attention.m + 1 : 0;
   const [ownFirst, otherFirst] = direction === "from" ? [first, 0] : [0, first];
   const own = place === null ? "" : owns[place].text;
+  const hasOthers = settings.view === "head" && drawnHeads(attention, settings).length > 1; // beside means of them
+  const inHead = hasOthers ? ` in head ${settings.head}` : "";
   const said = listed?.length
     ? `“${own}” ${verb} “${labels[listed[0].other].text}”: ${format(listed[0].value, shown?.error)}`
     : "";
@@ -38,7 +40,7 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
     ${
       listed &&
       listed.length > 0 &&
-      html`<b>“${own}”</b> ${`(${Number(place) + ownFirst}) ${verb} `}
+      html`<b>“${own}”</b> ${`(${Number(place) + ownFirst})${inHead} ${verb} `}
     <ol>${listed.map(({ other, value }) => html`<li style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>“${labels[other].text}” (${other + otherFirst})${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>
     <button onClick=${() => {
       set({ query: null, key: null });

@@ -137,7 +137,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     </div>`;
   };
   return html`<div class="columns-head" aria-hidden="true"><span>queries</span><span>keys</span></div>
-    <div class="word-lists" ref=${box} style=${{ height: `${height}px` }} onScroll=${scroll} onPointerOver=${point} onPointerLeave=${point}
+    <div class=${`word-lists ${bundles.length > 1 ? "several" : ""}`} ref=${box} style=${{ height: `${height}px` }} onScroll=${scroll} onPointerOver=${point} onPointerLeave=${point}
       onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       <div class="inner" style=${{ height: `${length * ROW}px` }}>
         <div class="lines" ref=${middle} style=${{ height: `${height}px` }}><canvas ref=${canvas} aria-hidden="true"></canvas></div>
