@@ -2,15 +2,16 @@
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { tokenName } from "heed/data/tokens.js";
+import { patchName } from "heed/data/picture.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
-import { arrowKeys, NumberField, neighbour } from "heed/views/controls.js";
+import { Alternatives } from "heed/views/alternatives.js";
+import { NumberField, neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { SeenBy } from "heed/views/seen_by.js";
 import { EveryHead } from "heed/views/every_head.js";
-import { usePromise, useShown } from "heed/views/hooks.js";
+import { useShown } from "heed/views/hooks.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
@@ -19,7 +20,6 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/page/generation.js").Text} GeneratedText */
 /** @typedef {import("heed/page/generation.js").Actions} Actions */
-/** @typedef {import("heed/server/generation.js").NextToken} NextToken */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{row: number | null, column: number | null}} Word  among the generated tokens, and among those that they look at */
 /** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
@@ -342,47 +342,3 @@ const wordsIn = (element) => [
 
 /** @param {HTMLElement} word @param {"row" | "column"} name */
 const placeOf = ({ dataset }, name) => (dataset[name] === undefined ? null : Number(dataset[name]));
-
-/**
- * The most probable tokens at the place of one; a click on another goes on from there.
- * @param {{text: GeneratedText, place: number | null, actions: Actions | null, isWarm: boolean}} props  `isWarm`: not
- *   always the most probable one is taken
- */
-function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
-  const title = html`<h2>Next tokens</h2>`;
-  const choose = actions?.choose;
-  const isUnknown = place !== null && tokens[place]?.alternatives.length === 0;
-  const asked = usePromise(
-    async () => isUnknown && actions?.ask(place),
-    [isUnknown, isUnknown && tokens[place].id, place],
-  );
-  if (place === null || !tokens[place])
-    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">The tokens that were probable at the place of a generated word, once you point at one.</p></section>`;
-  const { id, token, probability, alternatives } = tokens[place];
-  if (isUnknown) {
-    const why =
-      asked.error?.message ??
-      (actions ? "…" : `Which tokens were probable in place of “${words[place].text}” is not known.`);
-    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">${why}</p></section>`;
-  }
-  const isListed = alternatives.some((one) => one.id === id);
-  const all = isListed ? alternatives : [...alternatives, { id, token, probability: probability ?? 0 }];
-  const top = Math.max(...all.map((one) => one.probability), Number.MIN_VALUE);
-  return html`<section class="alternatives" aria-label="next tokens">${title}
-    <ol onKeyDown=${arrowKeys}>${all.map((one) => {
-      const isOwn = one.id === id;
-      const name = html`<span class="name">${tokenName(one.token, one.id)}</span><span class="chance" style=${{ width: `${(100 * one.probability) / top}%` }}></span>
-        <b>${isOwn && !isListed && probability === null ? `< ${percent(alternatives.at(-1)?.probability ?? 0)}` : percent(one.probability)}</b>`;
-      const isFirst = one === all[0];
-      return html`<li key=${one.id}>${
-        choose
-          ? html`<button tabindex=${isFirst ? 0 : -1} aria-current=${isOwn} aria-disabled=${isOwn} title=${isOwn ? "" : "continue from this token instead"}
-            onClick=${() => !isOwn && choose(place, one)}>${name}</button>`
-          : html`<span class="row" aria-current=${isOwn}>${name}</span>`
-      }</li>`;
-    })}</ol>
-    <p class="note">${choose && "Tokens that could stand here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
-}
-
-/** @param {number} p */
-const percent = (p) => `${(100 * p).toFixed(p < 0.0995 ? (p < 0.000995 ? 3 : 2) : 1)} %`;

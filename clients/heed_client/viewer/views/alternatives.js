@@ -1,0 +1,49 @@
+// The tokens that were probable in place of a generated one.
+import { html } from "vendor/preact.js";
+import { tokenName } from "heed/data/tokens.js";
+import { arrowKeys } from "heed/views/controls.js";
+import { usePromise } from "heed/views/hooks.js";
+
+/**
+ * The most probable tokens at the place of one; a click on another goes on from there.
+ * @param {{text: import("heed/page/generation.js").Text, place: number | null, actions: import("heed/page/generation.js").Actions | null, isWarm: boolean}} props  `isWarm`: not
+ *   always the most probable one is taken
+ */
+export function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
+  const title = html`<h2>Next tokens</h2>`;
+  const choose = actions?.choose;
+  const isUnknown = place !== null && tokens[place]?.alternatives.length === 0;
+  const asked = usePromise(
+    async () => isUnknown && actions?.ask(place),
+    [isUnknown, isUnknown && tokens[place].id, place],
+  );
+  if (place === null || !tokens[place])
+    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">The tokens that were probable at the place of a generated word, once you point at one.</p></section>`;
+  const { id, token, probability, alternatives } = tokens[place];
+  if (isUnknown) {
+    const why =
+      asked.error?.message ??
+      (actions ? "…" : `Which tokens were probable in place of “${words[place].text}” is not known.`);
+    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">${why}</p></section>`;
+  }
+  const isListed = alternatives.some((one) => one.id === id);
+  const all = isListed ? alternatives : [...alternatives, { id, token, probability: probability ?? 0 }];
+  const top = Math.max(...all.map((one) => one.probability), Number.MIN_VALUE);
+  return html`<section class="alternatives" aria-label="next tokens">${title}
+    <ol onKeyDown=${arrowKeys}>${all.map((one) => {
+      const isOwn = one.id === id;
+      const name = html`<span class="name">${tokenName(one.token, one.id)}</span><span class="chance" style=${{ width: `${(100 * one.probability) / top}%` }}></span>
+        <b>${isOwn && !isListed && probability === null ? `< ${percent(alternatives.at(-1)?.probability ?? 0)}` : percent(one.probability)}</b>`;
+      const isFirst = one === all[0];
+      return html`<li key=${one.id}>${
+        choose
+          ? html`<button tabindex=${isFirst ? 0 : -1} aria-current=${isOwn} aria-disabled=${isOwn} title=${isOwn ? "" : "continue from this token instead"}
+            onClick=${() => !isOwn && choose(place, one)}>${name}</button>`
+          : html`<span class="row" aria-current=${isOwn}>${name}</span>`
+      }</li>`;
+    })}</ol>
+    <p class="note">${choose && "Tokens that could stand here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
+}
+
+/** @param {number} p */
+const percent = (p) => `${(100 * p).toFixed(p < 0.0995 ? (p < 0.000995 ? 3 : 2) : 1)} %`;
