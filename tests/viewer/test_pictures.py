@@ -98,10 +98,22 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
     page.get_by_role("button", name="use the test picture").click()
     words = page.get_by_role("group", name="prompt and generated text")
-    expect(words).to_contain_text("row 3, column 3")  # the prompt with the picture
+    expect(words).to_contain_text("picture (16 patches)")
+    expect(words).not_to_contain_text("row 3")
     expect(page.locator("#view")).to_contain_text("3 tokens")
     words.get_by_role("button").last.click()
     expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)
+    words.get_by_text("picture (16 patches)").hover()
+    expect(page.locator(".readout")).to_contain_text("looked at “the picture”: ")
+    told = number(page.locator(".readout"), re.match(r".*: ", page.locator(".readout").inner_text())[0])
+    seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
+    box, shares = seen.bounding_box(), []
+    for patch in range(16):
+        place = {"x": (patch % 4 + 0.5) * box["width"] / 4, "y": (patch // 4 + 0.5) * box["height"] / 4}
+        seen.hover(position=place)
+        expect(seen).to_have_attribute("title", re.compile(f"row {patch // 4}, column {patch % 4}: "))
+        shares.append(float(seen.get_attribute("title").split(": ")[1]))
+    assert told == pytest.approx(sum(shares), abs=1e-3)
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
     expect(page.locator(".readout")).to_contain_text("looked most at")
     expect(page.get_by_role("alert")).to_have_count(0)

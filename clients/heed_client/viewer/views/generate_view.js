@@ -1,6 +1,6 @@
 // A text as it is generated: what each token looked at, and which tokens were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { format, levelOf } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { patchName } from "heed/data/picture.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
@@ -55,6 +55,8 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
   const place = inText(own);
   const looked = place ?? inText(pointed?.row ?? null); // beside a pinned word of the prompt, or a pinned patch
+  const isCross = settings.kind === "cross_weights";
+  const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
   return html`
     ${
       actions &&
@@ -65,12 +67,12 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     ${
       text &&
       html`<div class="generation">
-      <${Passage} text=${text} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
-      ${isDrawn && settings.kind === "cross_weights" && picture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} />`}
+      <${Passage} text=${text} patches=${patches} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
+      ${isDrawn && picture && (isCross || patches) && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} />`}
       <${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
       ${
         isDrawn &&
-        settings.kind === "cross_weights" &&
+        isCross &&
         html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and the source, from left to right</h2>
         <${MatrixView} attention=${attention} settings=${settings} set=${set} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`
       }</div>`
@@ -78,6 +80,11 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
     ${isDrawn && !isRunning && settings.query !== null && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
 }
+
+/** Where the patches of a picture are in a prompt; null if they are not in it.
+ *  @param {Label[]} prompt @param {import("heed/views/picture_view.js").Patches} patches @returns {{start: number, end: number} | null} */
+const patchesIn = (prompt, { special, rows, columns }) =>
+  prompt[special]?.text === patchName(0, columns) ? { start: special, end: special + rows * columns } : null;
 
 /** What the pinned word looked at in other heads: all of them by the largest weight, and those of the layer in full.
  *  @param {ViewProps} props */
@@ -148,8 +155,8 @@ const brief = (ms) => (ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} 
 /**
  * The source and the text as running text. What a generated token looked at has the colour of its weight; with a token that
  * only is looked at, those have that looked at it.
- * @param {{text: GeneratedText, attention: ViewProps["attention"] | null, settings: ViewProps["settings"], set: ViewProps["set"],
- *   pointed: Word | null, setPointed: (word: Word | null) => void}} props
+ * @param {{text: GeneratedText, patches: ReturnType<typeof patchesIn>, attention: ViewProps["attention"] | null,
+ *   settings: ViewProps["settings"], set: ViewProps["set"], pointed: Word | null, setPointed: (word: Word | null) => void}} props
  */
 function Passage(props) {
   return props.attention ? html`<${Coloured} ...${props} />` : html`<${Words} ...${props} shown=${null} />`;
@@ -164,7 +171,7 @@ function Coloured(props) {
 }
 
 /** @param {Parameters<typeof Passage>[0] & {shown: Shown | null}} props */
-function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
+function Words({ text, patches, attention, settings, set, pointed, setPointed, shown }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const theme = useTheme();
   const table = useMemo(() => palette(settings.palette, false), [settings.palette, theme]);
@@ -179,8 +186,16 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
   const row = shown ? index(shown.rows, active?.row ?? null) : -1;
   const column = shown && (active?.row ?? null) === null ? index(shown.columns, active?.column ?? null) : -1;
 
-  /** The level of a word, NaN = none, and its weight. @param {HTMLElement} word */
+  /** The level of a word, NaN = none, and its weight; of the picture the sum of its patches' weights. @param {HTMLElement} word */
   const weightOf = (word) => {
+    if (shown && patches && "picture" in word.dataset) {
+      const own = shown.values.subarray(row * shown.n, (row + 1) * shown.n);
+      const isPatch = (/** @type {unknown} */ _, /** @type {number} */ j) =>
+        shown.columns[j] >= patches.start && shown.columns[j] < patches.end;
+      const value = row < 0 ? NaN : own.filter(isPatch).reduce((sum, one) => sum + one, 0);
+      const top = Number.isFinite(shown.high) ? shown.high : Math.max(...own);
+      return { level: levelOf(value, top, false, settings), value };
+    }
     const at = { row: placeOf(word, "row"), column: placeOf(word, "column") };
     if (!shown) return { level: NaN, value: NaN };
     const cell = row >= 0 ? [row, index(shown.columns, at.column)] : [index(shown.rows, at.row), column];
@@ -189,7 +204,7 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
     return { level: shown.values[place] === -Infinity ? NaN : shown.levels[place], value: shown.values[place] };
   };
   const paint = useFrame(() => {
-    for (const word of wordsIn(frame.current)) {
+    for (const word of wordsIn(frame.current, "[data-word], [data-picture]")) {
       const { level } = weightOf(word);
       const share = level === level ? Math.min(1, level / FADED) : 0; // the lowest levels are those of the page
       word.style.background = share > 0 ? `color-mix(in srgb, ${css(table, level)} ${100 * share}%, transparent)` : "";
@@ -229,6 +244,11 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
     return word instanceof HTMLElement ? word : null;
   };
   const point = (/** @type {Event} */ event) => {
+    const chip = /** @type {HTMLElement} */ (event.target).closest?.("[data-picture]");
+    if (chip instanceof HTMLElement) {
+      const { value } = weightOf(chip);
+      return setOther(Number.isFinite(value) ? { text: "the picture", value } : null);
+    }
     const word = wordOf(event);
     if (!word) return;
     const at = { row: placeOf(word, "row"), column: placeOf(word, "column") };
@@ -270,8 +290,17 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
     [source, isCross],
   );
   const promptWords = useMemo(
-    () => prompt.map((label, i) => wordSpan(label, null, isCross ? null : i, "prompt")),
-    [prompt, isCross],
+    () =>
+      prompt.map((label, i) => {
+        if (!patches || i < patches.start || i >= patches.end)
+          return wordSpan(label, null, isCross ? null : i, "prompt");
+        const count = patches.end - patches.start;
+        return (
+          i === patches.start &&
+          html` <span class="word prompt special" data-picture="">picture (${count} patches)</span>`
+        );
+      }),
+    [prompt, isCross, patches?.start, patches?.end],
   );
   const generatedWords = useMemo(
     () =>
@@ -335,9 +364,9 @@ function wordSpan({ text, special, joined }, row, column, kind, probability) {
   return html`${joined ? "" : " "}${word}${text.includes("⏎") ? html`<br />` : ""}`;
 }
 
-/** @param {HTMLElement | null} element @returns {HTMLElement[]} */
-const wordsIn = (element) => [
-  .../** @type {NodeListOf<HTMLElement>} */ (element?.querySelectorAll("[data-word]") ?? []),
+/** @param {HTMLElement | null} element @param {string} [which] @returns {HTMLElement[]} */
+const wordsIn = (element, which = "[data-word]") => [
+  .../** @type {NodeListOf<HTMLElement>} */ (element?.querySelectorAll(which) ?? []),
 ];
 
 /** @param {HTMLElement} word @param {"row" | "column"} name */

@@ -16,7 +16,7 @@ import { Opacity } from "heed/views/picture_view.js";
 export function SeenBy(props) {
   const { shown } = useShown(props.attention, props.settings);
   const { special, rows, columns } = props.picture.patches;
-  if (!shown || props.attention.n !== special + rows * columns) return null;
+  if (!shown || props.attention.n < special + rows * columns) return null;
   return html`<${Picture} ...${props} shown=${shown} />`;
 }
 
@@ -54,6 +54,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
       patch === null ? "" : attention.columns[patch].text + weight;
   };
   const word = place === null ? "" : attention.rows[place].text;
+  const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
   return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : `“${word}” looked at`}</h2>
     <div class="picture" ref=${frame}>
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
@@ -62,7 +63,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
           const patch = patchAt(event);
           if (patch !== null) set({ query: null, key: patch === key && settings.query === null ? null : patch });
         }}></canvas></div>
-    <div class="tools"><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${weights} table=${table} scale=${settings.scale} isClear=${true} /></div>
+    <div class="tools"><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} isClear=${true} /></div>
     <p class="note">Point at a word to see the patches that it looked at. A click on a patch colours the words that looked at it.</p>
   </section>`;
 }
