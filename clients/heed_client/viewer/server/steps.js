@@ -18,6 +18,7 @@ import { headMask } from "heed/server/run.js";
  *   null = the block has none
  * @property {number[]} products  of the pair; empty if the score is no scaled dot product
  * @property {Term[]} terms  from the sum of the products to the score, as they were computed here
+ * @property {number[]} scores  of the query, by the server
  * @property {number} score @property {number | null} lse @property {number} weight  of the pair, by the server
  * @property {number | null} power  exp(score - lse); null if that is not the weight
  * @property {number[] | null} output  the query's row of the head; null if it is no sum of weights times values
@@ -95,6 +96,7 @@ export async function stepsOf(model, settings, input, query, key) {
       : null,
     products: isDot ? q.values.map((number, l) => number * /** @type {Vector} */ (keys[j]).values[l]) : [],
     terms: isDot ? /** @type {{terms: Term[]}} */ (computed[j]).terms : [],
+    scores,
     score: scores[j],
     lse,
     weight: weights[j],

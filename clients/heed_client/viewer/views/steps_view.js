@@ -50,7 +50,8 @@ export function StepsView({ attention, settings, set, run }) {
 
 /** @param {{steps: import("heed/server/steps.js").Steps, query: number, cells: (vector: Vector, label: string) => unknown}} props */
 function Pair({ steps, query, cells }) {
-  const { key, keyVector, projected, products, terms, score, power, lse, weight, value, output, joined } = steps;
+  const { key, keyVector, projected, products, terms, scores, score, power, lse, weight, value, output, joined } =
+    steps;
   const v = projected ? projected.value : (value?.values ?? null);
   const names = projected ? ["q", "k", "v"] : ["Q", "K", "V"];
   const one = (
@@ -67,12 +68,16 @@ function Pair({ steps, query, cells }) {
     ${
       products.length > 0
         ? html`<${Step} title="products of query and key" formula=${`${names[0]}[${query}] × ${names[1]}[${key}], number by number`} size=${products.length}><${Cells} label="products" values=${products} /><//>
-        ${terms.map(({ name, text, value }) => one(name, text, name, value))}
-        ${one("score", "from the server", "score", score)}`
-        : one("score", "by the block’s formula above; from the server", "score", score)
+        ${terms.slice(0, -1).map(({ name, text, value }) => one(name, text, name, value))}
+        ${one(`${terms[terms.length - 1].name}: the score`, terms[terms.length - 1].text, "score", score)}`
+        : one("score", "by the block’s formula above", "score", score)
     }
-    ${power !== null && one("softmax", `exp(score − lse) = exp(${significant(score)} − ${significant(/** @type {number} */ (lse))})`, "exp(score − lse)", power)}
-    ${one("weight", power === null ? "from the server; it is not exp(score − lse)" : "from the server", "weight", weight)}
+    ${
+      power !== null &&
+      html`<${Step} title=${`scores of query ${query}`} formula=${`lse = ln Σ exp(score) = ${significant(/** @type {number} */ (lse))}`} size=${scores.length}>
+        <${Cells} label="scores of the query" values=${scores} /><//>`
+    }
+    ${one(power === null ? "weight" : "softmax: the weight", power === null ? "not exp(score − lse)" : `exp(score − lse) = exp(${significant(score)} − ${significant(/** @type {number} */ (lse))})`, "weight", weight)}
     ${value && html`<${Step} title=${`value ${key}`} formula=${`V[${key}]`} size=${value.values.length}>${cells(value, "value")}<//>`}
     <${Projected} name="value" letter="v" place=${key} values=${projected?.value} />
     ${
@@ -103,13 +108,13 @@ const Result = ({ label, value }) =>
 
 /** The numbers of a vector. @param {{label: string, values: number[], onEdit?: (place: number, number: number) => void}} props */
 function Cells({ label, values, onEdit }) {
-  const top = Math.max(...values.map(Math.abs)) || 1;
+  const top = Math.max(...values.filter(Number.isFinite).map(Math.abs)) || 1; // a masked score is −∞
   return html`<ol class="cells" aria-label=${label}>
     ${values.slice(0, MAX_CELLS).map(
       (
         number,
         l,
-      ) => html`<li style=${{ "--share": `${(100 * Math.abs(number)) / top}%` }} class=${number < 0 ? "negative" : ""}>
+      ) => html`<li style=${{ "--share": `${Number.isFinite(number) ? (100 * Math.abs(number)) / top : 0}%` }} class=${number < 0 ? "negative" : ""}>
       ${
         onEdit
           ? html`<${NumberField} step="any" aria-label=${`${label} ${l}`} value=${Number(number.toPrecision(5))}
