@@ -41,11 +41,13 @@ def test_each_step_of_a_pair(open_page):
         "sum of the products": q[1] @ k[2],
         "times scale": q[1] @ k[2] * 0.8,
         "softcap": capped[1, 2],
-        "mask": scores[1, 2],
         "score": scores[1, 2],
     }
     assert {label: number(page, label) for label in steps} == pytest.approx(steps, abs=ERROR)
-    assert number(page, "exp(score − lse)") == pytest.approx(number(page, "weight"), abs=ERROR)
+    np.testing.assert_allclose(cells(page, "scores of the query"), scores[1], atol=ERROR)
+    headings = page.locator("ol.steps").get_by_role("heading")
+    expect(headings.filter(has_text="score")).to_have_text(["mask: the score", "scores of query 1"])
+    expect(page.locator("ol.steps")).to_contain_text(f"lse = ln Σ exp(score) = {np.log(np.exp(scores[1]).sum()):.4g}")
     np.testing.assert_allclose(cells(page, "weight times value"), weights[1, 2] * v[2], atol=ERROR)
     np.testing.assert_allclose(cells(page, "output"), weights[1] @ v, atol=ERROR)
     expect(page.locator(".formula .katex")).to_be_visible()
@@ -77,7 +79,8 @@ def test_grouped_heads_and_a_masked_key(open_page):
     np.testing.assert_allclose(cells(page, "output"), weights @ v[0, 1, :2], atol=ERROR)
     page.get_by_role("tabpanel").get_by_role("combobox", name="key").select_option("2")
     wait_for(page, "weight", 0)
-    assert number(page, "mask") == number(page, "score") == -np.inf
+    assert number(page, "score") == -np.inf
+    expect(page.get_by_role("list", name="scores of the query").locator("data").last).to_have_text("masked")
     expect(page.locator("ol.steps").get_by_label("score", exact=True)).to_have_text("masked")
 
 
@@ -108,7 +111,7 @@ def test_vectors_before_and_after_the_projections_of_a_block(open_page, heed):
         "output": answer.output[0, 1],
     }.items():
         np.testing.assert_allclose(cells(page, label), numbers, atol=ERROR)
-    assert number(page, "times scale") == pytest.approx(answer.scores[0, 1, 1, 2], abs=ERROR)
+    assert number(page, "score") == pytest.approx(answer.scores[0, 1, 1, 2], abs=ERROR)
     assert page.get_by_role("spinbutton", name="query").count() == 64
 
 
@@ -124,6 +127,8 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     rows = lambda: [row.evaluate("(one) => one.style.top") for row in stages.locator(".row").all()]  # noqa: E731
     until(lambda: [rows()[place] for place in of_queries] == ["50%"] * 6)
     scores = page.get_by_role("img", name="scores, 2 × 3")
+    expect(stages.nth(4).locator(".numbers span")).to_have_count(6)
+    expect(stages.nth(0).locator(".numbers")).to_have_count(0)  # 64 numbers are too narrow
     box = scores.bounding_box()
     first = {"x": box["width"] / 6, "y": box["height"] / 4}
     scores.hover(position=first)

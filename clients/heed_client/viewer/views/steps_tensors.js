@@ -1,15 +1,19 @@
 // The tensors of a head as pictures, from the inputs to the output; a pointed query or key is marked in each of them.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { significant } from "heed/data/display.js";
-import { palette, picture } from "heed/data/palettes.js";
+import { short, significant } from "heed/data/display.js";
+import { largestChange } from "heed/data/matrix.js";
+import { palette, picture, textOn } from "heed/data/palettes.js";
 import { stagesOf } from "heed/server/head_tensors.js";
-import { useTheme } from "heed/views/draw/canvas.js";
+import { useSize, useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Formula } from "heed/views/formula.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
 /** @typedef {{query: number | null, key: number | null, title: string, text: string}} Pointed  rows, and what is said of the number */
+
+const WITH_NUMBERS = 36; // px of a square that has its number in it
+const LINE = 16; // px
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run, pair: {query: number, key: number | null}}} props */
 export function StepsTensors({ settings, set, run: { model, input, settings: asked }, pair }) {
@@ -31,7 +35,7 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
           onSelect=${(/** @type {{query: number | null, key: number | null}} */ { query, key }) => set({ ...(query !== null && { query }), ...(key !== null && { key }) })} />
       </li>`,
     )}</ol>
-    <p class="note">A square is one number: orange is positive, violet negative, and stronger is larger in its tensor; weights are from 0 to 1.</p>`;
+    <p class="note">A square is one number: orange is positive, violet negative, and stronger is larger in its tensor; the strongest weight is 1.</p>`;
 }
 
 /** @param {{stage: Stage, query: number | null, shownKey: number | null, setPointed: (pointed: Pointed) => void,
@@ -39,15 +43,18 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
 function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
   const { title, rows, columns, numbers, isOfKeys, isOfPairs } = stage;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const size = useSize(canvas);
   const theme = useTheme();
+  const table = useMemo(() => palette("auto", true), [theme]);
+  const top = useMemo(() => largestChange(numbers) || 1, [stage]);
   const levels = useMemo(() => {
-    const top = numbers.reduce((most, one) => (Number.isFinite(one) ? Math.max(most, Math.abs(one)) : most), 0) || 1;
-    return numbers.map((one) => (Number.isFinite(one) ? (title === "weights" ? one : 0.5 + one / top / 2) : NaN));
+    const strongest = title === "weights" ? 1 : top;
+    return numbers.map((one) => (Number.isFinite(one) ? 0.5 + one / strongest / 2 : NaN));
   }, [stage]);
   useEffect(() => {
-    const table = palette("auto", title !== "weights");
     canvas.current?.getContext("2d")?.putImageData(picture(levels, rows, columns, table), 0, 0);
-  }, [levels, theme]);
+  }, [levels, table]);
+  const hasNumbers = size.width / columns > WITH_NUMBERS && size.height / rows > LINE;
   const at = (/** @type {PointerEvent | MouseEvent} */ { offsetX, offsetY, currentTarget }) => {
     const { clientWidth, clientHeight } = /** @type {HTMLElement} */ (currentTarget);
     const within = (/** @type {number} */ share, /** @type {number} */ count) =>
@@ -63,6 +70,14 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
   return html`<div class="tensor">
     <canvas ref=${canvas} width=${columns} height=${rows} role="img" style=${{ aspectRatio: `${columns} / ${rows}` }}
       aria-label=${`${title}, ${rows} × ${columns}`} onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => onSelect(at(event))}></canvas>
+    ${
+      hasNumbers &&
+      html`<div class="numbers" aria-hidden="true" style=${{ gridTemplate: `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)` }}>${Array.from(
+        numbers,
+        (number, place) =>
+          html`<span style=${{ color: Number.isFinite(number) ? textOn(table, levels[place]) : "" }}>${Number.isFinite(number) ? short(number, top) : "−∞"}</span>`,
+      )}</div>`
+    }
     ${row !== null && html`<i class="row" style=${{ top: `${(100 * row) / rows}%`, height: `${100 / rows}%` }}></i>`}
     ${isOfPairs && shownKey !== null && html`<i class="column" style=${{ left: `${(100 * shownKey) / columns}%`, width: `${100 / columns}%` }}></i>`}
   </div>`;
