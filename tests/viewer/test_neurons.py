@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import softmax, take
+from tests.viewer.pages import percent, softmax, take
 
 TEXT = "the cat sat on the mat"
 LAYER, HEAD, QUERY = 0, 2, 3
@@ -43,7 +43,12 @@ def test_another_query_is_chosen_and_a_key_is_pinned(open_page):
     expect(page.locator(".neurons thead")).to_contain_text("query 3 sat")
     page.get_by_role("combobox", name="query").select_option("2")
     expect(page.locator(".neurons thead")).to_contain_text("query 2 cat")
+    headline = page.locator(".headline")
+    expect(headline).to_have_text(re.compile("^“cat” · “.+” = "))
     page.get_by_role("button", name="6 mat").click()
+    shares = numbers(page, 5)
+    expect(headline).to_contain_text("“cat” · “mat” = ")
+    expect(headline.locator("b")).to_have_text(percent(shares[6]))
     expect(page.get_by_role("button", name="6 mat")).to_have_attribute("aria-pressed", "true")
     expect(page).to_have_url(re.compile("query=2"))
     expect(page).to_have_url(re.compile("key=6"))
@@ -54,9 +59,13 @@ def test_pointing_shows_a_number(open_page, heed):
     page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&query={QUERY}")
     strip = page.get_by_role("img", name="query vector q")
     strip.hover(position={"x": 1, "y": 5})
-    place, shown = strip.get_attribute("title").split(": ")
-    assert place == "0"
+    expect(page.locator(".tip")).to_have_text(re.compile(r"^q \[0\] = "))
+    shown = page.locator(".tip").inner_text().split(" = ")[1]
     assert abs(float(shown.replace("\u2212", "-")) - query[0]) < 1e-3
+    strips = page.locator(".neurons .strip")
+    expect(page.locator(".neurons .strip i")).to_have_count(strips.count())  # its dimension, of every key
+    page.mouse.move(5, 5)
+    expect(page.locator(".tip")).to_have_count(0)
 
 
 def test_a_block_that_multiplies_no_queries_and_keys_has_no_such_view(open_page):

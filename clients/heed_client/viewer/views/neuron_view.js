@@ -1,6 +1,6 @@
 // Why a head's scores are what they are: the query of one token, the keys of all, their products, sums and weights.
-import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { format, percent, significant } from "heed/data/display.js";
 import { palette } from "heed/data/palettes.js";
 import { neuronsOf } from "heed/server/neurons.js";
 import { openingToken } from "heed/server/start.js";
@@ -10,6 +10,9 @@ import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
+/** @typedef {{name: string, place: number, number: number, left: number, top: number}} Pointed  a number of a vector */
+
+const TIP = 224; // px, the widest tip
 const MAX_KEYS = 256; // those with the largest weights, in their order
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
@@ -26,30 +29,40 @@ export function NeuronView({ attention, settings, set, run }) {
   const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   const shown = value ? largestKeys(value.weights) : [];
   const tops = useMemo(() => value && topsOf(value), [value]);
+  const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
+  const strip = (
+    /** @type {string} */ label,
+    /** @type {string} */ name,
+    /** @type {Float32Array} */ numbers,
+    /** @type {number} */ which,
+  ) =>
+    html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? null} setPointed=${setPointed} />`;
   return html`<div class="tools">
       <${Choice} label="query" value=${query} options=${options} onChange=${(/** @type {string} */ place) => set({ query: Number(place) })} />
-      <span>A square is one number: orange is positive, violet negative, and stronger is larger in its column.</span>
+      <span>A square is one number: orange is positive, violet negative, and stronger is larger among the query, the keys, or the products.</span>
     </div>
     ${error && html`<p role="alert">${error.message}</p>`}
     ${
       value &&
       tops &&
-      html`<table class="neurons">
+      html`<p class="headline">${sentence(attention, value, query, settings.key)}</p>
+      <div class="neurons-frame"><table class="neurons" onPointerLeave=${() => setPointed(null)}>
       <thead>
         <tr><th scope="row">query ${numbered(attention.rows[query], query)}</th>
-          <td><${Strip} label="query vector q" numbers=${value.query} top=${tops[0]} table=${table} /></td><td class="note">query vector q, times the scale</td><td></td><td></td></tr>
+          <td>${strip("query vector q", "q", value.query, 0)}</td><td class="note" colspan="3">query vector q, times the scale</td></tr>
         <tr><th scope="col">key</th><th scope="col">key vector k</th><th scope="col">q × k</th><th scope="col">sum</th><th scope="col">weight</th></tr>
       </thead>
       <tbody>${shown.map(
         (place) => html`<tr class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
           <th scope="row"><button aria-pressed=${place === settings.key} onClick=${() => set({ query, key: place === settings.key ? null : place })}>
             ${numbered(attention.columns[place], place)}</button></th>
-          <td><${Strip} label=${`key ${place}`} numbers=${value.keys[place]} top=${tops[1]} table=${table} /></td>
-          <td><${Strip} label=${`products with key ${place}`} numbers=${value.products[place]} top=${tops[2]} table=${table} /></td>
+          <td>${strip(`key ${place}`, `k of “${attention.columns[place].text}”`, value.keys[place], 1)}</td>
+          <td>${strip(`products with key ${place}`, `q × k of “${attention.columns[place].text}”`, value.products[place], 2)}</td>
           <td><data value=${value.scores[place]}>${format(value.scores[place])}</data></td>
           <td class="share" style=${{ "--share": `${100 * value.weights[place]}%` }}><data value=${value.weights[place]}>${value.masked[place] ? "masked" : format(value.weights[place])}</data></td>
         </tr>`,
       )}</tbody></table>
+      ${pointed && html`<div class="tip" style=${{ transform: `translate(${pointed.left}px, ${pointed.top}px)` }}>${pointed.name} [${pointed.place}] = ${significant(pointed.number)}</div>`}</div>
       <p class="note">${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
         the score before softcap, biases and masks; the weights are the softmax of the scores of keys that are not masked.</p>`
     }`;
@@ -73,22 +86,41 @@ export const topsOf = ({ query, keys, products }) => [[query], keys, products].m
 const topOf = (rows) =>
   rows.reduce((top, row) => row.reduce((most, number) => Math.max(most, Math.abs(number)), top), 0) || 1;
 
-/** The numbers of a vector as squares; pointing shows one.
- *  @param {{label: string, numbers: Float32Array, top: number, table: Uint32Array}} props */
-function Strip({ label, numbers, top, table }) {
+/** What the selected key, or the one that is looked at most, comes to. @param {ViewProps["attention"]} attention
+ *  @param {import("heed/server/neurons.js").Neurons} neurons @param {number} query @param {number | null} key */
+function sentence({ rows, columns }, { scores, weights, masked }, query, key) {
+  const place = key ?? weights.indexOf(Math.max(...weights));
+  const share = masked[place] ? "masked" : percent(weights[place]);
+  return html`“${rows[query].text}” · “${columns[place].text}” = ${significant(scores[place])} → <b>${share}</b>`;
+}
+
+/** The numbers of a vector as squares; pointing shows one, and marks those of its dimension.
+ *  @param {{label: string, name: string, numbers: Float32Array, top: number, table: Uint32Array, marked: number | null,
+ *    setPointed: (change: (before: Pointed | null) => Pointed | null) => void}} props */
+function Strip({ label, name, numbers, top: strongest, table, marked, setPointed }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
     const image = context.createImageData(numbers.length, 1);
     const pixels = new Uint32Array(image.data.buffer);
-    numbers.forEach((number, l) => (pixels[l] = table[Math.round(127.5 * (1 + number / top))]));
+    numbers.forEach((number, l) => (pixels[l] = table[Math.round(127.5 * (1 + number / strongest))]));
     context.putImageData(image, 0, 0);
-  }, [numbers, top, table]);
+  }, [numbers, strongest, table]);
   const point = (/** @type {PointerEvent} */ { offsetX, currentTarget }) => {
-    const element = /** @type {HTMLCanvasElement} */ (currentTarget);
+    const element = /** @type {HTMLElement} */ (currentTarget);
     const l = Math.min(numbers.length - 1, Math.max(0, Math.floor((offsetX * numbers.length) / element.clientWidth)));
-    element.title = `${l}: ${format(numbers[l])}`;
+    const [own, frame] = [element.parentElement, element.closest(".neurons-frame")].map((one) =>
+      one?.getBoundingClientRect(),
+    );
+    if (!own || !frame || !frame.width) return;
+    const left = Math.min(own.left - frame.left + ((l + 0.5) * own.width) / numbers.length + 8, frame.width - TIP);
+    const top = own.bottom - frame.top + 4;
+    setPointed((before) =>
+      before?.name === name && before.place === l ? before : { name, place: l, number: numbers[l], left, top },
+    );
   };
-  return html`<canvas ref=${canvas} class="strip" width=${numbers.length} height="1" role="img" aria-label=${label} onPointerMove=${point}></canvas>`;
+  const width = 100 / numbers.length;
+  return html`<div class="strip"><canvas ref=${canvas} width=${numbers.length} height="1" role="img" aria-label=${label} onPointerMove=${point}></canvas>
+    ${marked !== null && html`<i style=${{ left: `${marked * width}%`, width: `${width}%` }}></i>`}</div>`;
 }
