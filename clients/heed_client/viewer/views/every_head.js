@@ -65,9 +65,17 @@ export function EveryHead({ attention, settings, set, shown }) {
       : isSide
         ? `What looks at “${word}”`
         : `What “${word}” looks at`;
+  const tell = (
+    /** @type {import("heed/views/draw/heat_map.js").Cell} */ { row, column },
+    /** @type {string} */ number,
+  ) => {
+    const other = (isSide ? attention.rows : attention.columns)[others[column]].text;
+    if (place === null) return `head ${row}: all tokens → “${other}” ${number} on average`;
+    return `head ${row}: ${isSide ? `“${other}” → “${word}”` : `“${word}” → “${other}”`} ${number}`;
+  };
   return html`<section class="every-head" aria-label="every head">
     <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
-    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} height=${heads * ROW + AROUND} lowest=${heads * ROW} rows="heads" /></section>`;
+    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} height=${heads * ROW + AROUND} lowest=${heads * ROW} rows="heads" tell=${tell} /></section>`;
 }
 
 /** The weights from a query, or to a key, in each head of a layer.

@@ -3,7 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact
 import { format } from "heed/data/display.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
-import { draw, drawPointer, FONT, layout } from "heed/views/draw/heat_map.js";
+import { draw, drawPointer, FONT, hasValues, layout } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { Mips } from "heed/views/draw/mips.js";
 import { cellAt, clamp, panBy, reveal, zoomAt } from "heed/views/draw/port.js";
@@ -25,7 +25,7 @@ const ALONE = [];
 /**
  * @typedef {object} Told  what is said of a map that is not of weights
  * @property {string} [label]  what is in it, for those who do not see it
- * @property {(cell: Cell) => string} [tell]  what is said of a cell
+ * @property {(cell: Cell, number: string) => string} [tell]  what is said of a cell
  * @property {unknown} [legend]
  */
 /** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, lowest?: number, rows?: string}} Shared
@@ -119,17 +119,16 @@ export function HeatMap({
   /** The tip is beside the cell, on the side that has more room: its size is not measured, which would cost a layout. */
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
-    const cell =
-      live.hover ??
-      (!tell && held.row !== null && held.column !== null ? { row: held.row, column: held.column } : null);
     const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
+    const isTold = held.row !== null && held.column !== null && !hasValues(w, h);
+    const cell = live.hover ?? (isTold ? { row: Number(held.row), column: Number(held.column) } : null);
     const [x, y] = cell ? [(cell.column - live.port.x) * w, (cell.row - live.port.y) * h] : [-w, -h];
     element.hidden = !cell || x + w <= 0 || y + h <= 0 || x >= plot.width || y >= plot.height;
     if (!cell || element.hidden) return;
     const { row, column } = cell;
     const [value, level] = [shown.values, shown.levels].map((numbers) => numbers[row * shown.n + column]);
     const text = Number.isNaN(level) && !(value > 0) ? masked : format(value, shown.error);
-    element.textContent = tell?.(cell) ?? `“${rows[row]}” → “${columns[column]}” ${text}`;
+    element.textContent = tell?.(cell, text) ?? `“${rows[row]}” → “${columns[column]}” ${text}`;
     const [left, top] = [plot.left + x, plot.top + y];
     const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;
     const down = y < plot.height / 2 ? `${top + h + 8}px` : `calc(${top - 8}px - 100%)`;

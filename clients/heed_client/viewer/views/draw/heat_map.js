@@ -50,6 +50,9 @@ export function layout(shown, rows, columns, width, height, lowest) {
 /** @param {string[]} words */
 const longest = (words) => words.reduce((most, word) => Math.max(most, word.length), 1);
 
+/** Whether cells of a size have their numbers in them. @param {number} w @param {number} h  px */
+export const hasValues = (w, h) => w > WITH_VALUES && h > LINE + 3;
+
 /** The map without what follows the pointer. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
 export function draw(canvas, width, scene) {
   const { plot, mips, held } = scene;
@@ -62,7 +65,7 @@ export function draw(canvas, width, scene) {
   context.fillStyle = hatching(context, scene.colours);
   context.fillRect(plot.left, plot.top, plot.width, plot.height);
   mips.draw(context, plot, cells);
-  if (cells.w > WITH_VALUES && cells.h > LINE + 3) drawValues(context, scene, cells);
+  if (hasValues(cells.w, cells.h)) drawValues(context, scene, cells);
   drawHeld(context, scene, cells);
   context.restore();
   context.strokeStyle = scene.colours.line;
