@@ -81,7 +81,7 @@ def test_colours_follow_chips_that_are_scrolled(open_page):
 def test_a_click_holds_and_keys_move_what_is_held(page):
     page.get_by_role("button", name="saw").click()
     page.get_by_role("button", name="ship").hover()
-    expect(page.get_by_role("tabpanel")).to_contain_text("“saw” looks at “ship”: 1.0000")
+    expect(page.get_by_role("tabpanel")).to_contain_text("“saw” looks at “ship”: 100 %")
     assert np.argmax(darkness(page)) == 4
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("button", name="an", exact=True)).to_be_focused()

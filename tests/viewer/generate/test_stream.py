@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.support.waiting import until
 from tests.viewer.generate.words import LISTED, PROMPT, expect_end, expect_words, row, shown, tokens
-from tests.viewer.pages import IN_PARTS, copied, drawn, expect_row, fragment, take, violations
+from tests.viewer.pages import IN_PARTS, copied, drawn, expect_row, fragment, percent, take, violations
 
 
 def darkness(page: Page, words: str) -> np.ndarray:
@@ -202,7 +202,7 @@ def test_without_a_pinned_word_the_last_one_is_shown(open_text, generate):
     expect(page.locator(".word.active")).to_have_text([tokens(answer)[-1]])
     assert np.argmax(darkness(page, ".word")[:-1]) == np.argmax(row(last))
     expect(page.get_by_role("region", name="next tokens").get_by_role("listitem")).to_have_count(LISTED)
-    expect(page.locator(".readout")).to_contain_text(f"{row(last).max():.4f}")
+    expect(page.locator(".readout")).to_contain_text(percent(row(last).max()))
     chances = [
         float(word.evaluate("(word) => word.style.getPropertyValue('--chance')").rstrip("%"))
         for word in page.locator(".word.new").all()

@@ -217,6 +217,10 @@ export function short(value, top) {
 export const percent = (share) =>
   share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
+/** A number of an output as a sentence has it: a share in per cent.
+ *  @param {string} kind  the output @param {number} value @param {number} [error] */
+export const told = (kind, value, error = 0) => (kind.endsWith("weights") ? percent(value) : format(value, error));
+
 /** A weight as text: as exact as it is known. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {
   if (value === -Infinity || value !== value) return "masked";

@@ -1,6 +1,6 @@
 // A text as it is generated: what each token looked at, and which tokens were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { format, levelOf } from "heed/data/display.js";
+import { levelOf, told } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { patchName } from "heed/data/picture.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
@@ -316,29 +316,29 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     [text, isCross],
   );
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
+    <p class="headline readout">${sentence(text, attention, active, other, shown, settings.kind)}</p>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
     <div class="tools">
       ${shown && !isCross && html`<${Legend} shown=${{ ...shown, levels: NO_LEVELS }} table=${table} scale=${settings.scale} />`}
-      <span class="readout">${sentence(text, attention, active, other, shown)}</span>
     </div>
     ${words.length > 0 && html`<p class="note">Point at a word; a click, or Enter, pins it. The stronger the line below a word, the more probable it was.</p>`}
   </div>`;
 }
 
 /** @param {GeneratedText} text @param {ViewProps["attention"] | null} attention @param {Word | null} active
- *  @param {{text: string, value: number} | null} other @param {Shown | null} shown */
-function sentence({ words }, attention, active, other, shown) {
+ *  @param {{text: string, value: number} | null} other @param {Shown | null} shown @param {string} kind */
+function sentence({ words }, attention, active, other, shown, kind) {
   if (!active || !attention) return "";
   const isFrom = active.row !== null && active.row < words.length;
   const own = isFrom ? words[Number(active.row)].text : attention.columns[active.column ?? -1]?.text;
   if (own === undefined) return "";
   const start = `“${own}” ${isFrom ? "looked at" : "was looked at by"}`;
-  if (other) return `${start} “${other.text}”: ${format(other.value, shown?.error)}`;
+  if (other) return `${start} “${other.text}”: ${told(kind, other.value, shown?.error)}`;
   const most = isFrom && shown ? largest(shown, Number(active.row)) : null;
   return most
-    ? `“${own}” looked most at “${attention.columns[most.column].text}”: ${format(most.value, shown?.error)}`
+    ? `“${own}” looked most at “${attention.columns[most.column].text}”: ${told(kind, most.value, shown?.error)}`
     : `${start} …`;
 }
 

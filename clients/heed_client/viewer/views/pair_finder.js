@@ -1,6 +1,6 @@
 // Which head looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { format, percent } from "heed/data/display.js";
+import { told } from "heed/data/display.js";
 import { rank } from "heed/data/ranking.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -15,7 +15,7 @@ const MOST_WORDS = 512; // of a text whose words are all buttons
 
 /** @param {ViewProps} props */
 export function PairFinder({ attention, settings, set }) {
-  const { query, key, kind } = settings;
+  const { query, key } = settings;
   const ready = useReady(attention);
   const { hideSpecial, hideFirst, hidePadding } = settings;
   const { value } = usePromise(
@@ -25,12 +25,11 @@ export function PairFinder({ attention, settings, set }) {
   const isCurrent = value?.attention === attention && value.query === query && value.key === key;
   const heads = isCurrent ? value.heads : [];
   if (Math.max(attention.m, attention.n) > MOST_WORDS && query === null && key === null) return null;
-  const number = numberOf(kind);
   return html`<section class="pair" aria-label="find a pair">
     <${Words} attention=${attention} settings=${settings} set=${set} />
     ${
       (query !== null || key !== null) &&
-      html`<${Headline} attention=${attention} settings=${settings} best=${heads[0] ?? null} number=${number} />`
+      html`<${Headline} attention=${attention} settings=${settings} best=${heads[0] ?? null} />`
     }
     ${
       attention.layers * attention.heads > 1 &&
@@ -68,7 +67,7 @@ function Ranking({ attention, settings, set, heads }) {
           other,
         }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head}
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
-        ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${numberOf(kind)(weight)}</b>${
+        ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${told(kind, weight)}</b>${
           other === null
             ? ""
             : ` ${query === null ? "from" : "to"} “${(query === null ? attention.rows : attention.columns)[other].text}”`
@@ -76,16 +75,10 @@ function Ranking({ attention, settings, set, heads }) {
       )}</ol>`;
 }
 
-/** How the weights of an output are written. @param {string} kind */
-const numberOf =
-  (kind) =>
-  (/** @type {number} */ weight, error = 0) =>
-    kind.endsWith("weights") ? percent(weight) : format(weight, error);
-
 /** The weight of the held pair: of the open head, or of the one that is first where all heads are shown.
- *  @param {Omit<ViewProps, "set"> & {best: Ranked | null, number: (weight: number, error?: number) => string}} props */
-function Headline({ attention, settings, best, number }) {
-  const { query, key, view, layer, head, combine } = settings;
+ *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */
+function Headline({ attention, settings, best }) {
+  const { kind, query, key, view, layer, head, combine } = settings;
   const { matrix } = useShown(attention, settings);
   const isBest = view === "model" || combine !== "none";
   const from = query === null ? null : attention.rows[query].text;
@@ -99,7 +92,7 @@ function Headline({ attention, settings, best, number }) {
     ${
       weight !== undefined &&
       place &&
-      html`<b>${number(weight, isBest ? 0 : matrix?.error)}</b>
+      html`<b>${told(kind, weight, isBest ? 0 : matrix?.error)}</b>
       <small>${attention.layers > 1 ? `layer ${place.layer}, ` : ""}head ${place.head}</small>`
     }</p>`;
 }

@@ -1,6 +1,6 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format, received } from "heed/data/display.js";
+import { received, told } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
@@ -79,6 +79,7 @@ function Text({ attention, settings, set, shown }) {
     }
     const pointed = held && live.hover && (isSelf || live.hover.direction !== held.direction) ? live.hover.index : null;
     if (readout.current) readout.current.textContent = sentence(token, pointed);
+    readout.current?.classList.toggle("idle", token === null);
     const isOfAll = token === null && average !== null;
     legends.current?.firstElementChild?.toggleAttribute("hidden", isOfAll);
     legends.current?.lastElementChild?.toggleAttribute("hidden", !isOfAll);
@@ -89,10 +90,10 @@ function Text({ attention, settings, set, shown }) {
       return `${average ? "How much all tokens look at each, on average. " : ""}Point at a token; click, or press Enter, to pin it.`;
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
-    let told = other ?? 0;
-    if (other === null) for (let one = 1; one < (isFrom ? n : m); one++) if (valueOf(one) > valueOf(told)) told = one;
+    let most = other ?? 0;
+    if (other === null) for (let one = 1; one < (isFrom ? n : m); one++) if (valueOf(one) > valueOf(most)) most = one;
     const start = `“${word(token.direction, token.index)}” ${(other === null ? MOST : DIRECTIONS)[token.direction]}`;
-    return `${start} “${word(isFrom ? "to" : "from", told)}”: ${format(valueOf(told), error)}`;
+    return `${start} “${word(isFrom ? "to" : "from", most)}”: ${told(settings.kind, valueOf(most), error)}`;
   };
 
   useLayoutEffect(() => {
@@ -174,8 +175,8 @@ function Text({ attention, settings, set, shown }) {
       <${Choice} label="a token" value=${direction} options=${DIRECTIONS} onChange=${turn} />
       <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} />
         ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} />`}</span>
-      <span class="readout" ref=${readout}></span>
     </div>
+    <p class="headline readout" ref=${readout}></p>
     <div ref=${frame} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       ${keys && html`<h2>queries</h2>`}
       ${text("from", keys ? "queries" : "tokens", queries)}
