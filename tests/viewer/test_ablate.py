@@ -31,12 +31,16 @@ def test_what_a_head_changes(open_page, answers):
     (before, output), (after, other) = answers
     page = open_page(f"{MODEL}&layer=0&head=1")
     expect(page.locator(".heads-tools")).to_contain_text("all 8 heads are on")
+    expect(page.get_by_role("button", name="switch all on")).to_be_disabled()
     expect(page.get_by_role("region", name="selected head")).to_have_count(0)
     off(page, 0, 1).click()
     expect(off(page, 0, 1)).to_have_attribute("aria-pressed", "true")
     change = np.abs(after - before).max((-1, -2))
     said = f"1 of 8 heads are off; the weights of the others change by at most {change[1].max():.4f}"
     expect(page.locator(".heads-tools")).to_contain_text(said)
+    expect(page.locator(".ablate > .headline")).to_have_text(
+        f"layer 1, head {change[1].argmax()} changes most: a weight by {change[1].max():.4f}"
+    )
     for (layer, head), largest in np.ndenumerate(change):
         what = "is off" if (layer, head) == (0, 1) else f"changes by at most {largest:.4f}"
         expect(page.get_by_role("button", name=f"layer {layer}, head {head}: {what}")).to_be_visible()
@@ -94,6 +98,9 @@ def test_every_head_is_measured(open_page, heed):
         said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f} %: switch off layer {layer}, head {head}"
         expect(page.get_by_role("button", name=said)).to_be_visible()
     expect(page.locator(".heads-tools")).to_contain_text("when only this head is off")
+    layer, head = divmod(int(shares.argmax()), 4)
+    said = f"Without layer {layer}, head {head} the output moves most: {percent(shares.max())}"
+    expect(page.locator(".ablate > .headline")).to_have_text(said)
     ranked = page.get_by_role("list", name="heads by effect").get_by_role("button")
     order = [f"layer {at // 4}, head {at % 4} " for at in np.argsort(-shares, axis=None)]
     expect(ranked).to_have_text([re.compile(f"^{name}") for name in order])

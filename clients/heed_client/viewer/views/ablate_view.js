@@ -169,15 +169,16 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
         .sort((one, other) => other.effect - one.effect)
         .slice(0, LISTED)
     : null;
-  return html`<div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
+  return html`<${Answer} attention=${attention} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
+    <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
         ${
           effects &&
-          html`<p class="note">Percent: how far the output moves when only this head is off, relative to its length. A click switches a head off.</p>
+          html`<p class="note">Percent: how far the output moves when only this head is off, relative to the length of the output. A click switches a head off.</p>
         <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
         }</div>
-    <div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
+    <div class="grid-of-heads"><table class="heads" style=${{ "--heads": heads }} ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr>
@@ -208,6 +209,16 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
               aria-label=${label} onClick=${() => toggle(layer, head)}>${state}${effect !== null && html` <small>${percent(effect)}</small>`}</button></td>`;
         })}</tr>`,
       )}</tbody></table></div>`;
+}
+
+/** The head that matters most, in a sentence. @param {{attention: Attention, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
+function Answer({ attention: { layers, axis }, change = null, most = null }) {
+  const name = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
+    `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
+  if (most)
+    return html`<p class="headline">Without ${name(most)} the output moves most: <b>${percent(most.effect)}</b></p>`;
+  if (!change || !(change.largest > LEAST)) return html`<p class="headline"></p>`; // no click moves the grid
+  return html`<p class="headline">${name(change)} changes most: a weight by <b>${format(change.largest)}</b></p>`;
 }
 
 /** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number, isDifference: boolean}} props */
