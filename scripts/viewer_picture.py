@@ -35,7 +35,7 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
         if REVERSE_WORDS in names:
             page.set_viewport_size({"width": 1100, "height": 880})
             page.goto(f"{url}/#model={REVERSE_WORDS}&{ALIGNMENT}")
-            expect(page.locator(".selection")).to_contain_text("“on” (2) looked at")
+            expect(page.locator(".selection")).to_contain_text("“on” (2) looks at")
             take(page, "alignment.png")
             page.goto(f"{url}/#model={REVERSE_WORDS}&{urlencode(PATCHED)}")
             expect(page.get_by_role("region", name="next tokens")).to_contain_text("slept")

@@ -104,7 +104,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     words.get_by_role("button").last.click()
     expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)
     words.get_by_text("picture (16 patches)").hover()
-    expect(page.locator(".readout")).to_contain_text("looked at “the picture”: ")
+    expect(page.locator(".readout")).to_contain_text("looks at “the picture”: ")
     told = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix(" %"))
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box, shares = seen.bounding_box(), []
@@ -115,7 +115,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
         shares.append(float(seen.get_attribute("title").split(": ")[1]))
     assert told == pytest.approx(100 * sum(shares), abs=0.6)
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
-    expect(page.locator(".readout")).to_contain_text("looked most at")
+    expect(page.locator(".readout")).to_contain_text("looks most at")
     expect(page.get_by_role("alert")).to_have_count(0)
 
 

@@ -295,7 +295,7 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     words = [*PROMPT, *tokens(answer)]
     texts = [text.text for text in svg.findall("{*}text")]
     assert texts[: len(words)] == words
-    assert texts[-1] == f"gpt, layer 0, head 0: what “{words[len(PROMPT) + 5]}” looked at"
+    assert texts[-1] == f"gpt, layer 0, head 0: what “{words[len(PROMPT) + 5]}” looks at"
     fills = [rect.get("fill") for rect in svg.findall("{*}rect")[1 : 1 + len(words)]]
     greys = np.array([ImageColor.getrgb(fill.replace(" ", ","))[0] for fill in fills])
     weights = row(answer["generated"][5])
@@ -304,7 +304,7 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     assert len(take(page, "PNG").path().read_bytes()) > 1000
     page.get_by_role("button", name="clear").click()
     last = ElementTree.fromstring(take(page, "SVG").path().read_text()).findall("{*}text")[-1].text
-    assert last == f"gpt, layer 0, head 0: what “{words[-1]}” looked at"  # as in the view
+    assert last == f"gpt, layer 0, head 0: what “{words[-1]}” looks at"  # as in the view
 
 
 def test_keys_move_through_the_words(open_text):
@@ -315,11 +315,11 @@ def test_keys_move_through_the_words(open_text):
     expect(words.nth(5)).to_be_focused()
     assert "token=5" in fragment(page)
     expect(page.locator(".selection")).to_contain_text(
-        f"“{words.nth(5).inner_text()}” (12) looked at"
+        f"“{words.nth(5).inner_text()}” (12) looks at"
     )  # counted from <s>
     page.keyboard.press("Home")
     expect(page.locator(".word").first).to_be_focused()
-    expect(page.locator(".selection")).to_contain_text("“<s>” (0) was looked at by")
+    expect(page.locator(".selection")).to_contain_text("“<s>” (0) is looked at by")
     page.keyboard.press("Escape")
     assert "token" not in fragment(page)
     page.keyboard.press("End")

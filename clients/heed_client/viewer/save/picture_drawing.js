@@ -19,7 +19,7 @@ const BELOW = 56; // height of the scale
  *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"], verb: string}} */
 function drawnOf({ m }, { view, query, key, direction }) {
   if (view === "generate")
-    return { place: query ?? (key === null ? m - 1 : null), direction: "from", verb: "looked at" };
+    return { place: query ?? (key === null ? m - 1 : null), direction: "from", verb: "looks at" };
   const isFrom = direction === "from";
   return { place: (isFrom ? query : key) ?? 0, direction, verb: isFrom ? "looks at" : "is looked at by" };
 }

@@ -41,7 +41,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }) 
     );
   });
   parts.push(scale(shown, settings, EDGE, y + LINE + 8));
-  const word = held >= 0 ? `: what “${all[held].text}” ${row >= 0 ? "looked at" : "was looked at by"}` : "";
+  const word = held >= 0 ? `: what “${all[held].text}” ${row >= 0 ? "looks at" : "is looked at by"}` : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${word}`));
   return svg(PAGE, y + LINE + 52, parts);
 }

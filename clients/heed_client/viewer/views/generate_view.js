@@ -99,7 +99,7 @@ function Heads({ attention, settings, set }) {
   );
   const to = key === null ? "any word" : `“${columns[key].text}”`;
   if (!seen) return null;
-  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${`Heads by how much they looked at ${to}`} hasSmall=${false} />
+  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${`Heads by how much they look at ${to}`} hasSmall=${false} />
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
 }
 
@@ -334,11 +334,11 @@ function sentence({ words }, attention, active, other, shown, kind) {
   const isFrom = active.row !== null && active.row < words.length;
   const own = isFrom ? words[Number(active.row)].text : attention.columns[active.column ?? -1]?.text;
   if (own === undefined) return "";
-  const start = `“${own}” ${isFrom ? "looked at" : "was looked at by"}`;
+  const start = `“${own}” ${isFrom ? "looks at" : "is looked at by"}`;
   if (other) return `${start} “${other.text}”: ${told(kind, other.value, shown?.error)}`;
   const most = isFrom && shown ? largest(shown, Number(active.row)) : null;
   return most
-    ? `“${own}” looked most at “${attention.columns[most.column].text}”: ${told(kind, most.value, shown?.error)}`
+    ? `“${own}” looks most at “${attention.columns[most.column].text}”: ${told(kind, most.value, shown?.error)}`
     : `${start} …`;
 }
 

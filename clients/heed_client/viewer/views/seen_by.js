@@ -55,15 +55,15 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   };
   const word = place === null ? "" : attention.rows[place].text;
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
-  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : `“${word}” looked at`}</h2>
+  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : `“${word}” looks at`}</h2>
     <div class="picture" ref=${frame}>
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
-        aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looked at`}`}
+        aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}
         onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => {
           const patch = patchAt(event);
           if (patch !== null) set({ query: null, key: patch === key && settings.query === null ? null : patch });
         }}></canvas></div>
     <div class="tools"><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} isClear=${true} /></div>
-    <p class="note">Point at a word to see the patches that it looked at. A click on a patch colours the words that looked at it.</p>
+    <p class="note">Point at a word to see the patches that it looks at. A click on a patch colours the words that look at it.</p>
   </section>`;
 }

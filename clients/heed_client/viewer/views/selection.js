@@ -16,16 +16,9 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
     direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
   const listed = place === null || !shown ? null : weightsOf(shown, settings, place);
   const most = Math.max(...(listed ?? []).map(({ value }) => value));
-  const isGenerated = settings.view === "generate";
-  const verb = isGenerated
-    ? direction === "from"
-      ? "looked at"
-      : "was looked at by"
-    : direction === "from"
-      ? "looks at"
-      : "is looked at by";
+  const verb = direction === "from" ? "looks at" : "is looked at by";
   // Of a text that goes on the first query is its last token, which predicts the first generated one: places count from the text's start.
-  const first = isGenerated && settings.kind === "weights" ? attention.n - attention.m + 1 : 0;
+  const first = settings.view === "generate" && settings.kind === "weights" ? attention.n - attention.m + 1 : 0;
   const [ownFirst, otherFirst] = direction === "from" ? [first, 0] : [0, first];
   const own = place === null ? "" : owns[place].text;
   const hasOthers = settings.view === "head" && drawnHeads(attention, settings).length > 1; // beside means of them
