@@ -60,8 +60,13 @@ def selected(page: Page) -> dict[int, float]:
     """The listed weights of the selected query, by key."""
     items = page.locator(".selection li")
     expect(items.first).to_be_visible()
-    weights = re.findall(r"\((\d+)\) ([-\d.e]+)", " ".join(items.all_inner_texts()))
-    return {int(key): float(weight) for key, weight in weights}
+    pairs = "(items) => items.map((item) => [item.dataset.place, item.querySelector('.value').textContent])"
+    return {int(key): number(text.split()[0]) for key, text in items.evaluate_all(pairs)}
+
+
+def number(text: str) -> float:
+    """A number as the page writes it."""
+    return float(text.replace("−", "-"))
 
 
 def expect_row(page: Page, weights: np.ndarray) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import percent, softmax, take
+from tests.viewer.pages import number, percent, softmax, take
 
 TEXT = "the cat sat on the mat"
 LAYER, HEAD, QUERY = 0, 2, 3
@@ -61,7 +61,7 @@ def test_pointing_shows_a_number(open_page, heed):
     strip.hover(position={"x": 1, "y": 5})
     expect(page.locator(".tip")).to_have_text(re.compile(r"^q \[0\] = "))
     shown = page.locator(".tip").inner_text().split(" = ")[1]
-    assert abs(float(shown.replace("\u2212", "-")) - query[0]) < 1e-3
+    assert abs(number(shown) - query[0]) < 1e-3
     strips = page.locator(".neurons .strip")
     expect(page.locator(".neurons .strip i")).to_have_count(strips.count())  # its dimension, of every key
     page.mouse.move(5, 5)
@@ -86,7 +86,7 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
     for i, (word, score, weight) in enumerate(zip(answer.tokens, scores, answer.weights[0, HEAD, QUERY], strict=True)):
         name, one, other = texts[6 + 3 * i : 9 + 3 * i]
         assert name == f"{i} {word}"
-        np.testing.assert_allclose([float(one), float(other)], [score, weight], atol=6e-5)
+        np.testing.assert_allclose([number(one), number(other)], [score, weight], atol=6e-5)
     bars = len(answer.tokens)
     assert len(svg.findall("{*}rect")) == 1 + bars + answer["query"].shape[-1] * (1 + 2 * bars)
 

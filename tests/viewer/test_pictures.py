@@ -29,7 +29,7 @@ def noise():
 
 def number(locator, label):
     """The number behind ``label`` in the text of an element."""
-    return float(locator.inner_text().removeprefix(label))
+    return float(locator.inner_text().removeprefix(label).replace("−", "-"))
 
 
 def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
@@ -112,7 +112,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
         place = {"x": (patch % 4 + 0.5) * box["width"] / 4, "y": (patch // 4 + 0.5) * box["height"] / 4}
         seen.hover(position=place)
         expect(seen).to_have_attribute("title", re.compile(f"row {patch // 4}, column {patch % 4}: "))
-        shares.append(float(seen.get_attribute("title").split(": ")[1]))
+        shares.append(float(seen.get_attribute("title").split(": ")[1].replace("−", "-")))
     assert told == pytest.approx(100 * sum(shares), abs=0.6)
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
     expect(page.locator(".readout")).to_contain_text("looks most at")

@@ -155,7 +155,7 @@ export function ticks({ high, isDiverging }, scale) {
 }
 
 /** @param {number} value */
-const brief = (value) => (value < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(3))));
+const brief = (value) => minus(value < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(3))));
 
 /** @param {Float32Array} values @param {boolean} isDiverging */
 export function largest(values, isDiverging) {
@@ -201,8 +201,11 @@ export function significant(value) {
   if (!Number.isFinite(value)) return format(value);
   const size = Math.abs(value);
   const text = size > 0 && size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-  return text.replaceAll("-", "−");
+  return minus(text);
 }
+
+/** A number with the sign that it has in print. @param {string} text */
+export const minus = (text) => text.replaceAll("-", "−");
 
 /** A number in a cell, at most four digits; 0 stands for nothing else, and a dot for what is small beside the others.
  *  @param {number} value @param {number} top  the largest absolute number of all cells */
@@ -210,7 +213,7 @@ export function short(value, top) {
   const size = Math.abs(value);
   if (size < TINY) return "0";
   const text = top < 0.01 ? value.toExponential(0) : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
-  return Number(text) === 0 ? "·" : text.replaceAll("-", "−");
+  return Number(text) === 0 ? "·" : minus(text);
 }
 
 /** A share as text. @param {number} share */
@@ -225,6 +228,6 @@ export const told = (kind, value, error = 0) => (kind.endsWith("weights") ? perc
 export function format(value, error = 0) {
   if (value === -Infinity || value !== value) return "masked";
   if (value === Infinity) return "masked in the first";
-  if (error > 0) return `${value.toFixed(3)} (± ${error.toPrecision(1)})`;
-  return value !== 0 && Math.abs(value) < 1e-4 ? value.toExponential(2) : value.toFixed(4);
+  if (error > 0) return minus(`${value.toFixed(3)} (± ${error.toPrecision(1)})`);
+  return minus(value !== 0 && Math.abs(value) < 1e-4 ? value.toExponential(2) : value.toFixed(4));
 }

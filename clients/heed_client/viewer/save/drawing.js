@@ -1,6 +1,6 @@
 // Pictures for papers: the views as SVG, and that as PNG.
 import { escape } from "heed/save/document.js";
-import { drawnHeads, received, show, showSmall, strength, ticks } from "heed/data/display.js";
+import { drawnHeads, minus, received, show, showSmall, strength, ticks } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 
@@ -208,7 +208,7 @@ function lines(attention, bundles, settings, title) {
     direction === "from" || key === null ? query === null || shown.rows[from] === query : shown.columns[to] === key;
   const number = (/** @type {number} */ cell) => {
     const mean = bundles.reduce((sum, { shown: one }) => sum + one.values[cell], 0) / bundles.length;
-    return `<tspan fill="#555">${Number.isFinite(mean) ? mean.toFixed(3) : "masked"}</tspan>`;
+    return `<tspan fill="#555">${Number.isFinite(mean) ? minus(mean.toFixed(3)) : "masked"}</tspan>`;
   };
   const mark =
     held >= 0

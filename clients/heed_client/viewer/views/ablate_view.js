@@ -12,7 +12,7 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format, percent } from "heed/data/display.js";
+import { format, minus, percent } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
@@ -276,6 +276,6 @@ export function OutputChanges({ each }) {
     <ol class="chips">${each.map(
       ({ word, cosine, largest }) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${word}</b> <span>cos ${cosine.toFixed(4)}</span> <span>max ${format(largest)}</span></li>`,
+      <b>${word}</b> <span>cos ${minus(cosine.toFixed(4))}</span> <span>max ${format(largest)}</span></li>`,
     )}</ol></section>`;
 }
