@@ -1,4 +1,5 @@
 // What is patched, where, and how its effect is measured: the choices of the view Patch, and the grid that is drawn.
+import { minus } from "heed/data/display.js";
 import { DEFAULTS, SENTENCE } from "heed/data/state.js";
 
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -71,9 +72,9 @@ export const MEANINGS = {
   measure: {
     logit_difference: "The logit of the first token less that of the second.",
     probability: "How probable the model finds the token.",
-    kl: "How far all probabilities move; 0 is not at all.",
+    kl: "How far all probabilities move; 0 means no change.",
     total_variation: "How much probability goes to other tokens; 0 is none, 1 is all.",
-    cosine_distance: "How far the output turns; 0 is not at all.",
+    cosine_distance: "How far the output turns; 0 means no change.",
   },
   position: "The token whose answer is measured.",
 };
@@ -272,7 +273,7 @@ export function cellTitle({ axes, labels, indices }, { row, column }) {
 export function number(value, digits = 4) {
   const size = Math.abs(value);
   if (size < NOTHING) return "0";
-  return (size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(digits)))).replaceAll("-", "−");
+  return minus(size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(digits))));
 }
 
 /** A change of it, with its sign. @param {number} value */
@@ -283,7 +284,7 @@ export const signed = (value) => (value > 0 ? `+${number(value)}` : number(value
 export function recovered({ unchanged, source }, value) {
   const share = source === null ? NaN : (value - unchanged) / (source - unchanged);
   if (!(Math.abs(share) <= FAR)) return ""; // the other text's number is too near to be a measure
-  return `${Math.round(100 * share)} % of the way to the other text`.replaceAll("-", "−");
+  return minus(`${Math.round(100 * share)} % of the way to the other text`);
 }
 
 /** The choices of the settings with changes; undefined, null and {} take one out. @param {Settings["patch"]} patch @param {Partial<Choices>} changes */
