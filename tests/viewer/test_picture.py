@@ -97,7 +97,7 @@ def colours(page: Page, rows: int, columns: int) -> np.ndarray:
 def test_a_built_in_picture_is_the_first_view_of_a_vision_model_only(open_model, open_page):
     page = open_model("vit&opacity=0")
     expect(page.get_by_role("tab", name="Picture")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(".selection")).to_contain_text("“[CLS]” (0) looks at “")
+    expect(page.locator(".selection")).to_contain_text("“[CLS]” (0) looks at row")
     expect(page.get_by_role("radio", name="test picture")).to_be_checked()
     seen = colours(page, HEIGHT, WIDTH)
     assert np.abs(seen[0, 0] - [0x9F, 0xD3, 0xF5]).max() <= 1  # the sky

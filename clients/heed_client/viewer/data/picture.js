@@ -14,6 +14,9 @@ import { largest, levelOf } from "heed/data/display.js";
 /** The place of a patch in words. @param {number} patch  from 0, row by row @param {number} columns */
 export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
 
+/** The name of a patch where there is little room; other words stay as they are. @param {string} text */
+export const briefly = (text) => text.replace(/^row (\d+), column (\d+)$/, "$1,$2");
+
 /** The weights from a query to each key, or to a key from each query.
  *  @param {Shown} shown @param {number} count  positions @param {Patches} patches @param {"from" | "to"} direction @param {number} place
  *  @param {Settings} settings @returns {Weights} */
@@ -47,6 +50,12 @@ export function strongest({ values, hidden }, { special, rows, columns }) {
       best = position;
   return best;
 }
+
+/** How much of the weights goes to the patches. @param {Weights} weights @param {Patches} patches */
+export const shareOfPatches = ({ values, hidden }, { special, rows, columns }) =>
+  values
+    .subarray(special, special + rows * columns)
+    .reduce((sum, value, patch) => sum + (hidden[special + patch] || !Number.isFinite(value) ? 0 : value), 0);
 
 /** The patch that an arrow key leads to; from a special token the first one; null for other keys.
  *  @param {number} place @param {string} key @param {Patches} patches */

@@ -1,6 +1,7 @@
 // One matrix as a heat map that can be zoomed to its single cells.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
+import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
 import { draw, drawPointer, FONT, hasValues, layout } from "heed/views/draw/heat_map.js";
@@ -26,6 +27,7 @@ const ALONE = [];
  * @typedef {object} Told  what is said of a map that is not of weights
  * @property {string} [label]  what is in it, for those who do not see it
  * @property {(cell: Cell, number: string) => string} [tell]  what is said of a cell
+ * @property {string} [whole]  the name of all of it
  * @property {unknown} [legend]
  */
 /** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, lowest?: number, rows?: string}} Shared
@@ -53,6 +55,7 @@ export function HeatMap({
   rows: what = "queries",
   label = `weights of ${shown.m} ${what}, from top to bottom, and ${shown.n} keys, from left to right`,
   tell = undefined,
+  whole = "whole matrix",
   legend = undefined,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -67,17 +70,19 @@ export function HeatMap({
   );
   const rows = useMemo(() => shown.rows.map((place) => attention.rows[place].text), [shown]);
   const columns = useMemo(() => shown.columns.map((place) => attention.columns[place].text), [shown]);
+  const names = useMemo(() => ({ rows: rows.map(briefly), columns: columns.map(briefly) }), [rows, columns]);
   const mips = useMemo(() => new Mips(shown, shown.isDiverging, table), [shown, table]);
   const words = useMemo(() => new Words(FONT), []);
   const plot = useMemo(() => {
-    const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) => labels.map(({ text }) => text);
+    const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) =>
+      labels.map(({ text }) => briefly(text));
     const [left, above] = [beside.flatMap((one) => of(one.rows)), beside.flatMap((one) => of(one.columns))];
     const isAlone = beside.length === 0; // then it ends where the window does
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
     const start = top + (settings.query === null && settings.key === null ? PAIR : 0) + BELOW;
     const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);
-    return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), height, lowest);
-  }, [rows, columns, width, screen, beside, own, lowest]);
+    return layout(shown, [...names.rows, ...left], [...names.columns, ...above], Math.max(1, width), height, lowest);
+  }, [names, width, screen, beside, own, lowest]);
   /** What changes with the pointer, without a new rendering of the page. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },
@@ -97,8 +102,8 @@ export function HeatMap({
     port: live.port,
     mips,
     table,
-    rows,
-    columns,
+    rows: names.rows,
+    columns: names.columns,
     words,
     colours: (live.colours ??= themeColours(/** @type {HTMLElement} */ (canvas.current))),
     hover: live.hover,
@@ -227,12 +232,12 @@ export function HeatMap({
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>
-        <button onClick=${reset}>whole matrix</button>
+        <button onClick=${reset}>${whole}</button>
       </span>
     </div>
     <div class="heat-map" ref=${frame}>
       <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="heat map"
-        aria-label=${`${label}; arrow keys pin a cell, + and - zoom, 0 shows the whole matrix, Escape unpins it`}
+        aria-label=${`${label}; arrow keys pin a cell, + and - zoom, 0 shows the ${whole}, Escape unpins it`}
         onWheel=${wheel} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}
         onPointerLeave=${leave} onKeyDown=${press}></canvas>
       <canvas class="pointer" ref=${pointer} aria-hidden="true"></canvas>

@@ -1,6 +1,7 @@
 // The picture once for each head of a layer, coloured by the weights from or to the selected position.
 import { html, useEffect, useRef } from "vendor/preact.js";
-import { coloured } from "heed/data/picture.js";
+import { coloured, strongest } from "heed/data/picture.js";
+import { format } from "heed/data/display.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { PatchDrawing } from "heed/views/draw/patches.js";
 import { inEveryHead } from "heed/views/every_head.js";
@@ -35,6 +36,7 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wei
 function Small({ index, isShown, seen: { image, patches }, place, weights, table, opacity, onClick }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const theme = useTheme();
+  const best = strongest(weights, patches);
   const scale = SIDE / Math.max(image.width, image.height);
   useEffect(() => {
     if (!canvas.current) return;
@@ -42,5 +44,5 @@ function Small({ index, isShown, seen: { image, patches }, place, weights, table
     drawing.paint(canvas.current, image, weights, table, opacity);
     if (drawing.isPatch(place)) drawing.outline(canvas.current, place, "mark", 1);
   }, [image, weights, table, opacity, place, theme]);
-  return html`<button class="thumbnail" aria-pressed=${isShown} onClick=${onClick}><canvas ref=${canvas}></canvas>head ${index}</button>`;
+  return html`<button class="thumbnail" aria-pressed=${isShown} onClick=${onClick}><canvas ref=${canvas}></canvas>head ${index}${best === null ? "" : html`, up to <b>${format(weights.values[best])}</b>`}</button>`;
 }

@@ -1,7 +1,7 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
-import { moved, strongest, weightsOf } from "heed/data/picture.js";
+import { format, percent } from "heed/data/display.js";
+import { moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -108,13 +108,15 @@ function Picture({ attention, settings, set, shown, seen }) {
   const label = attention.rows[place].text;
   const best = strongest(weights, patches);
   const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
+  const isShare = direction === "from" && settings.kind.endsWith("weights") && rows * columns < attention.n;
   const told = weights.hidden.every(Boolean)
     ? html`“${label}” is hidden`
     : isNone
       ? direction === "from"
         ? html`“${label}” looks at no patch`
         : html`no patch looks at “${label}”`
-      : html`“${label}” ${MOST[direction]} ${attention.columns[best].text}<b>${weightOf(best)}</b>`;
+      : html`“${label}” ${MOST[direction]} ${attention.columns[best].text}<b>${weightOf(best)}</b>
+        ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its weights are in the picture</small>`}`;
   return html`<div class="tools">
       <${Choice} label="the selection" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />

@@ -1,7 +1,7 @@
 // What a generated word looked at in the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
-import { weightsOf } from "heed/data/picture.js";
+import { format, percent } from "heed/data/display.js";
+import { shareOfPatches, weightsOf } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -55,7 +55,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   };
   const word = place === null ? "" : attention.rows[place].text;
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
-  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : `“${word}” looks at`}</h2>
+  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : `“${word}” looks at the picture: ${percent(shareOfPatches(weights, patches))}`}</h2>
     <div class="picture" ref=${frame}>
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
         aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}

@@ -1,6 +1,7 @@
 // What is selected, in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
 import { drawnHeads, format } from "heed/data/display.js";
+import { briefly } from "heed/data/picture.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -33,15 +34,18 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
     ${
       listed &&
       listed.length > 0 &&
-      html`<b>“${own}”</b> ${`(${Number(place) + ownFirst})${inHead} ${verb} `}
-    <ol>${listed.map(({ other, value }) => html`<li style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>“${labels[other].text}” (${other + otherFirst})${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>
-    <button onClick=${() => {
-      set({ query: null, key: null });
-      /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
-    }}>clear</button>`
+      html`<button onClick=${() => {
+        set({ query: null, key: null });
+        /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
+      }}>clear</button>
+      <b>“${own}”</b> ${`(${Number(place) + ownFirst})${inHead} ${verb} `}
+    <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>`
     }
   </div>`;
 }
+
+/** A word with its place, which the name of a patch has. @param {string} text @param {number} place */
+const nameOf = (text, place) => (briefly(text) === text ? `“${text}” (${place})` : text);
 
 /** The weights of a token, that of the selected cell first, then the largest; none if it is hidden.
  *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["settings"]} settings @param {number} place */
