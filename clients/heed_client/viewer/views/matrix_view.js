@@ -30,9 +30,9 @@ const ALONE = [];
  * @property {string} [whole]  the name of all of it
  * @property {unknown} [legend]
  */
-/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, lowest?: number, rows?: string}} Shared
- *    `top` of the global range, other maps whose cells begin at the same place, what hatched cells are, the height in
- *    px, the least one of the cells, and what rows are */
+/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, lowest?: number, rows?: string}} Shared
+ *    `top` of the global range, other maps whose cells begin at the same place, what hatched cells are, that in the legend, the
+ *    height in px, the least one of the cells, and what rows are */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -50,6 +50,7 @@ export function HeatMap({
   shown,
   beside = ALONE,
   masked = "masked",
+  hatched = masked,
   height: own = 0,
   lowest = undefined,
   rows: what = "queries",
@@ -228,7 +229,7 @@ export function HeatMap({
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${masked} />`}
+      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} />`}
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>

@@ -71,8 +71,8 @@ export function SideBySide({ first, second, titles, names = null, tools = null, 
     ${
       change &&
       html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
-      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} masked=${pairs?.isWhole ? undefined : "not in both texts"} />
-      ${told && html`<${Changes} ...${told} />`}</section>`
+      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
+      <div>${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}${told && html`<${Changes} ...${told} />`}</div></section>`
     }
   </div>`;
 }

@@ -23,6 +23,6 @@ export function Legend({ shown, table, scale, masked = "masked", isClear = false
       ${marks.map(({ level, text }) => html`<small style=${{ left: `${100 * level}%` }}>${text}</small>`)}
     </div>
     ${of && html`<span>${of}</span>`}
-    ${isMasked && html`<i class="hatched"></i><span>${masked}</span>`}
+    ${isMasked && masked && html`<i class="hatched"></i><span>${masked}</span>`}
   </div>`;
 }
