@@ -19,7 +19,7 @@ MAX_TURN_NS = 500_000  # shorter steps are joined to one turn of the event loop
 MAX_COOPERATIVE = 4  # requests whose JSON is read or written on the event loop at one time
 
 
-def always() -> None:
+def no_check() -> None:
     """The check of work that nothing ends."""
 
 
@@ -42,7 +42,7 @@ class Offload:
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
 
     async def inline_or_offload(
-        self, cost: CostModel, size: int, function: Callable[[], T], check: Check = always
+        self, cost: CostModel, size: int, function: Callable[[], T], check: Check = no_check
     ) -> T:
         """The result of ``function``, called here if ``cost`` expects it to be short, else in a thread.
 
@@ -66,7 +66,7 @@ class Offload:
         pool = self._pool if expected_ns <= LONG_WORK_NS else self._long
         return await asyncio.get_running_loop().run_in_executor(pool, timed)
 
-    async def run_cooperatively(self, cost: CostModel, size: int, steps: Steps[T], check: Check = always) -> T:
+    async def run_cooperatively(self, cost: CostModel, size: int, steps: Steps[T], check: Check = no_check) -> T:
         """The result of all ``steps``, done on the event loop; only a few requests at a time are in their steps.
 
         Each turn of the event loop does one step of each of them, and every other request waits for that. Before each
@@ -82,7 +82,7 @@ class Offload:
         self._long.shutdown()
 
 
-async def run_cooperatively(cost: CostModel, size: int, steps: Steps[T], check: Check = always) -> T:
+async def run_cooperatively(cost: CostModel, size: int, steps: Steps[T], check: Check = no_check) -> T:
     """The result of all steps; between them the event loop serves others. ``cost`` learns how long they take.
 
     Before each turn ``check`` may raise an error, which ends them.

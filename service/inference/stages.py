@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from service.base.cost import CostModel
 from service.base.steps import Steps, drain
-from service.engine.offload import Check, Offload, always
+from service.engine.offload import Check, Offload, no_check
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Stage:
 Stages = Generator[Stage, Any, T]  # each yield is sent the result of its stage
 
 
-async def run_stages(stages: Stages[T], offload: Offload, check: Check = always) -> T:
+async def run_stages(stages: Stages[T], offload: Offload, check: Check = no_check) -> T:
     """The result of ``stages``: short work on the event loop, steps between other requests, the rest in threads.
 
     An error of ``check``, which is called before each stage and between steps, ends them.

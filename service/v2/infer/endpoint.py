@@ -24,10 +24,10 @@ from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
-from service.v2.datatypes import BYTES
 from service.v2.infer.plan import InferPlan, RequestContent, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, read_tensors, take_known
 from service.v2.infer.response import build_response
+from service.v2.infer.tensors import is_packed
 from service.v2.paths import OF_MODEL, OF_VERSION
 
 SMALL_COUNT = 1 << 12  # of numbers in a response that is prepared at once, in some microseconds
@@ -58,8 +58,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         cache, max_memory_bytes = self.cache(model), self.settings.max_memory_bytes
         if not content and read_json_length(context.headers) == 0:
             steps = decode_raw(attached, model, max_memory_bytes, reservation)
-            is_packed = any(tensor.dtype == BYTES or tensor.dtype.kind == "b" for tensor in model.inputs.values())
-            inputs, plan = (yield Stage(self._unpacking, len(attached), steps)) if is_packed else drain(steps)
+            is_long = any(is_packed(tensor.dtype) for tensor in model.inputs.values())
+            inputs, plan = (yield Stage(self._unpacking, len(attached), steps)) if is_long else drain(steps)
             return self._request(model, context, inputs, plan)
         template = find_template(content)
         known: InferPlan | None = None if template is None else cache.get(template.content)

@@ -65,8 +65,7 @@ class BinaryInput:
 
     @property
     def is_packed(self) -> bool:
-        """Whether its bytes are not those of its array: of strings, and of flags, which may be any byte."""
-        return self.dtype == BYTES or self.dtype.kind == "b"
+        return is_packed(self.dtype)
 
     @property
     def unpacked_bytes(self) -> int:
@@ -88,6 +87,11 @@ class BinaryInput:
         starts = range(0, flags.size, MAX_CAST_NUMBERS)
         parts = (flags[start : start + MAX_CAST_NUMBERS].astype(np.bool_) for start in starts)
         return (yield from fill(self.name, parts, self.shape, self.declared, mask=self.declared.kind != "b"))
+
+
+def is_packed(dtype: np.dtype) -> bool:
+    """Whether the bytes of a tensor are not those of its array: of strings, and of flags, which may be any byte."""
+    return dtype == BYTES or dtype.kind == "b"
 
 
 def check_count(name: str, count: int) -> None:
