@@ -177,7 +177,7 @@ class Connection(HttpToolsProtocol):
         """
         self.timeout_keep_alive_task = None
         remaining_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if remaining_s <= 0 and not self.transport.is_closing() and self._has_arrivals():
+        if remaining_s <= 0 and not self.transport.is_closing() and self._has_event(select.POLLIN):
             remaining_s = self.timeout_keep_alive
         if remaining_s <= 0:
             super().timeout_keep_alive_handler()
@@ -350,11 +350,11 @@ class Connection(HttpToolsProtocol):
         if not self.parser.should_upgrade() and self._state is not RequestState.DEFERRED:
             self.on_message_complete()
 
-    def _has_arrivals(self) -> bool:
-        """Whether bytes of the client, or the end of what it sends, wait in the socket."""
-        arrivals = select.poll()
-        arrivals.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(arrivals.poll(0))
+    def _has_event(self, event: int) -> bool:
+        """Whether the socket has this event of ``select.poll``: POLLIN where bytes wait in it, or the end of them."""
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), event)
+        return bool(poll.poll(0))
 
 
 class _Reading(FlowControl):

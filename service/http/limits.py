@@ -121,7 +121,7 @@ class LimitedProtocol(Connection):
         has_begun = self._state in (RequestState.HEAD, RequestState.DEFERRED)
         if has_begun or self._is_unanswered or self.flow.read_paused or self.transport.is_closing():
             return False
-        return not self.transport.get_write_buffer_size() and not self._has_arrivals()
+        return not self.transport.get_write_buffer_size() and not self._has_event(select.POLLIN)
 
     @property
     def is_writing(self) -> bool:
@@ -174,11 +174,8 @@ class LimitedProtocol(Connection):
 
     def _close_if_hung_up(self) -> None:
         """Close it if the client has closed it: the transport does not see that while it does not read on."""
-        if self._reading.is_blocked and not self.transport.is_closing():
-            hang_up = select.poll()
-            hang_up.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
-            if hang_up.poll(0):
-                self.transport.close()
+        if self._reading.is_blocked and not self.transport.is_closing() and self._has_event(select.POLLRDHUP):
+            self.transport.close()
 
     def _refuse(self, status: int, detail: str, limit: str = "") -> None:
         """Write an error in place of the answer to the request that is coming, unless it has been answered already.

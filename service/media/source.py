@@ -184,12 +184,11 @@ class FileSource(InputSource[Files], Generic[F, P]):
             files.append((yield Stage(self._opening, len(decoded), partial(self.opened, decoded, field))))
             self.check(files, processor)
         values = np.empty((len(files), *map(int, model.inputs[name].shape[1:])), np.float32)
-        largest = max(self.memory(file, processor) for file in files)
+        sizes = [self.memory(file, processor) for file in files]
         mask_bytes = MASK_ITEM_BYTES * values.size if processor.returns_mask else 0
-        context.reservation.add(largest + ITEM_BYTES * values[0].size + values.nbytes + mask_bytes)
-        for index, file in enumerate(files):
-            work = partial(self.tensor, file, processor)
-            values[index] = yield Stage(self._processing, self.memory(file, processor), work)
+        context.reservation.add(max(sizes) + ITEM_BYTES * values[0].size + values.nbytes + mask_bytes)
+        for index, (file, size) in enumerate(zip(files, sizes, strict=True)):
+            values[index] = yield Stage(self._processing, size, partial(self.tensor, file, processor))
         made = {name: values, **self.beside(files, processor)}
         omits_batch = reference.is_single and model.inputs[name].shape[0] == BATCH
         return {name: array[0] if omits_batch else array for name, array in made.items()}

@@ -116,7 +116,7 @@ def read(
     """
     parsed = parse(body, parts, model, source)
     if parsed.reference is None and any(isinstance(tensor, LongTensor) for tensor in parsed.tensors.values()):
-        check_complete(parsed, parsed.tensors, model)
+        check_complete(parsed.outputs, parsed.computed, parsed.tensors, model)
     return parsed, (yield from read_all(parsed.tensors, reservation))
 
 
@@ -145,10 +145,10 @@ def complete(
     return AttentionRequest(task, plan, stored)
 
 
-def check_complete(parsed: ParsedRequest, given: Collection[str], model: Model, of_source: Sequence[str] = ()) -> None:
-    """Raises Invalid: an input that the outputs, or those ``of_source``, require is not among ``given``."""
-    answered = graph_outputs(parsed.outputs, model.signature)
-    for name in model.signature.missing(given, (*answered, *parsed.computed, *of_source)):
+def check_complete(outputs: Sequence[str], computed: Sequence[str], given: Collection[str], model: Model) -> None:
+    """Raises Invalid: an input that ``outputs``, or those ``computed``, require is not among ``given``."""
+    answered = graph_outputs(outputs, model.signature)
+    for name in model.signature.missing(given, (*answered, *computed)):
         needing = [output for output in answered if output in model.signature.omissible.get(name, ())]
         raise Invalid(f"missing (required{f' for {needing[0]}' if needing else ''})", name)
 
@@ -307,7 +307,7 @@ def _plan(
     if plan is not None:
         check_values(model.signature, tensors, plan.run.estimate.sizes)
         return plan
-    check_complete(parsed, stored.covers(tensors) if stored else tensors, model, stored.outputs if stored else ())
+    check_complete(outputs, computed, stored.covers(tensors) if stored else tensors, model)
     answered = graph_outputs(outputs, model.signature)
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
