@@ -62,9 +62,9 @@ def test_the_first_sentence_is_the_largest_change(open_page):
     """Of all words, whichever is pinned; the list has those of the pinned one."""
     page = open_page(PAGE + "&head=1")
     listed = page.get_by_role("list", name="largest changes").get_by_role("listitem")
-    told = r"“(.+)” looks (?:more|less) at “(.+)”: ([\d.]+) → ([\d.]+)"
-    expect(listed.first).to_have_text(re.compile(told))
-    query, key, one, other = re.search(told, listed.first.inner_text()).groups()
+    sentence = r"“(.+)” looks (?:more|less) at “(.+)”: ([\d.]+) → ([\d.]+)"
+    expect(listed.first).to_have_text(re.compile(sentence))
+    query, key, one, other = re.search(sentence, listed.first.inner_text()).groups()
     headline = page.locator(".largest-change")
     expect(headline).to_have_text(f"Largest difference: “{query}” → “{key}”: {one} in head 1; {other} in head 2")
     said = headline.inner_text()

@@ -105,7 +105,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)
     words.get_by_text("picture (16 patches)").hover()
     expect(page.locator(".readout")).to_contain_text("looks at “the picture”: ")
-    told = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix(" %"))
+    percent = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix(" %"))
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box, shares = seen.bounding_box(), []
     for patch in range(16):
@@ -113,7 +113,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
         seen.hover(position=place)
         expect(seen).to_have_attribute("title", re.compile(f"row {patch // 4}, column {patch % 4}: "))
         shares.append(float(seen.get_attribute("title").split(": ")[1].replace("−", "-")))
-    assert told == pytest.approx(100 * sum(shares), abs=0.6)
+    assert percent == pytest.approx(100 * sum(shares), abs=0.6)
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
     expect(page.locator(".readout")).to_contain_text("looks most at")
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -222,7 +222,7 @@ export const percent = (share) =>
 
 /** A number of an output as a sentence has it: a share in per cent.
  *  @param {string} kind  the output @param {number} value @param {number} [error] */
-export const told = (kind, value, error = 0) => (kind.endsWith("weights") ? percent(value) : format(value, error));
+export const valueText = (kind, value, error = 0) => (kind.endsWith("weights") ? percent(value) : format(value, error));
 
 /** A weight as text: as exact as it is known. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {

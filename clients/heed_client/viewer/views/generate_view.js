@@ -1,6 +1,6 @@
 // A text as it is generated: what each token looked at, and which tokens were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { levelOf, told } from "heed/data/display.js";
+import { levelOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { patchName } from "heed/data/picture.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
@@ -335,10 +335,10 @@ function sentence({ words }, attention, active, other, shown, kind) {
   const own = isFrom ? words[Number(active.row)].text : attention.columns[active.column ?? -1]?.text;
   if (own === undefined) return "";
   const start = `“${own}” ${isFrom ? "looks at" : "is looked at by"}`;
-  if (other) return `${start} “${other.text}”: ${told(kind, other.value, shown?.error)}`;
+  if (other) return `${start} “${other.text}”: ${valueText(kind, other.value, shown?.error)}`;
   const most = isFrom && shown ? largest(shown, Number(active.row)) : null;
   return most
-    ? `“${own}” looks most at “${attention.columns[most.column].text}”: ${told(kind, most.value, shown?.error)}`
+    ? `“${own}” looks most at “${attention.columns[most.column].text}”: ${valueText(kind, most.value, shown?.error)}`
     : `${start} …`;
 }
 

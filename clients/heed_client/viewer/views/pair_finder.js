@@ -1,6 +1,6 @@
 // Which head looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { told } from "heed/data/display.js";
+import { valueText } from "heed/data/display.js";
 import { rank } from "heed/data/ranking.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -67,7 +67,7 @@ function Ranking({ attention, settings, set, heads }) {
           other,
         }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head}
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
-        ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${told(kind, weight)}</b>${
+        ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${valueText(kind, weight)}</b>${
           other === null
             ? ""
             : ` ${query === null ? "from" : "to"} “${(query === null ? attention.rows : attention.columns)[other].text}”`
@@ -92,7 +92,7 @@ function Headline({ attention, settings, best }) {
     ${
       weight !== undefined &&
       place &&
-      html`<b>${told(kind, weight, isBest ? 0 : matrix?.error)}</b>
+      html`<b>${valueText(kind, weight, isBest ? 0 : matrix?.error)}</b>
       <small>${attention.layers > 1 ? `layer ${place.layer}, ` : ""}head ${place.head}</small>`
     }</p>`;
 }

@@ -109,7 +109,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const best = strongest(weights, patches);
   const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
   const isShare = direction === "from" && settings.kind.endsWith("weights") && rows * columns < attention.n;
-  const told = weights.hidden.every(Boolean)
+  const sentence = weights.hidden.every(Boolean)
     ? html`“${label}” is hidden`
     : isNone
       ? direction === "from"
@@ -122,7 +122,7 @@ function Picture({ attention, settings, set, shown, seen }) {
       <${Opacity} settings=${settings} set=${set} />
       <${Legend} shown=${weights} table=${table} scale=${settings.scale} isClear=${true} />
     </div>
-    <div class="picture-head"><p class="headline">${told}</p>
+    <div class="picture-head"><p class="headline">${sentence}</p>
     <div class="token-text" role="group" aria-label="tokens other than patches">
       ${attention.rows.map(({ text, special: isSpecial }, position) => {
         if (drawing.isPatch(position)) return null;

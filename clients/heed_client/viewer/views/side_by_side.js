@@ -63,8 +63,8 @@ export function SideBySide({ first, second, titles, names = null, tools = null, 
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
     <${Selection} ...${one} />`;
   const isKnown = change !== null && words?.change === change;
-  const told = isKnown && { attention: change, before: words.before, change: words.matrix, settings };
-  return html`${told && html`<${LargestChange} ...${told} names=${names} />`}<div class="sides">
+  const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings };
+  return html`${changes && html`<${LargestChange} ...${changes} names=${names} />`}<div class="sides">
     <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first)}</section>
     <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
       ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
@@ -72,7 +72,7 @@ export function SideBySide({ first, second, titles, names = null, tools = null, 
       change &&
       html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
-      <div>${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}${told && html`<${Changes} ...${told} />`}</div></section>`
+      <div>${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}${changes && html`<${Changes} ...${changes} />`}</div></section>`
     }
   </div>`;
 }

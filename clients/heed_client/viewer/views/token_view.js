@@ -1,6 +1,6 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { received, told } from "heed/data/display.js";
+import { received, valueText } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
@@ -84,7 +84,7 @@ function Text({ attention, settings, set, shown }) {
     legends.current?.firstElementChild?.toggleAttribute("hidden", isOfAll);
     legends.current?.lastElementChild?.toggleAttribute("hidden", !isOfAll);
   });
-  /** @param {Token | null} token @param {number | null} other  the one whose weight is told */
+  /** @param {Token | null} token @param {number | null} other  the one whose weight is shown */
   const sentence = (token, other) => {
     if (!token)
       return `${average ? "How much all tokens look at each, on average. " : ""}Point at a token; click, or press Enter, to pin it.`;
@@ -93,7 +93,7 @@ function Text({ attention, settings, set, shown }) {
     let most = other ?? 0;
     if (other === null) for (let one = 1; one < (isFrom ? n : m); one++) if (valueOf(one) > valueOf(most)) most = one;
     const start = `“${word(token.direction, token.index)}” ${(other === null ? MOST : DIRECTIONS)[token.direction]}`;
-    return `${start} “${word(isFrom ? "to" : "from", most)}”: ${told(settings.kind, valueOf(most), error)}`;
+    return `${start} “${word(isFrom ? "to" : "from", most)}”: ${valueText(settings.kind, valueOf(most), error)}`;
   };
 
   useLayoutEffect(() => {
