@@ -8,8 +8,7 @@ import shutil
 import sys
 import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from unittest.mock import Mock
 
@@ -17,49 +16,13 @@ import numpy as np
 import orjson
 import pytest
 
-from service.base.errors import Conflict, Gone, NoRoom, NotFound
+from service.base.errors import Gone, NoRoom, NotFound
 from service.memories import folder as folder_module
 from service.memories import state as state_module
 from service.memories.folder import TEMPORARY, Folder
-from service.memories.memory import DESCRIPTION, STATE, AppendInProgress, Description, Memory, checksums
+from service.memories.memory import DESCRIPTION, STATE, Memory, checksums
 from service.memories.store import MemoryStore
-
-MIB = 1 << 20
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "memories"
-
-
-@pytest.fixture
-def memories(folder):
-    with closing(MemoryStore(Folder(folder), MIB)) as store:
-        yield store
-
-
-def rows(number, count=2):
-    return np.full((1, 1, count, 2), number, np.float32)
-
-
-def description(**fields):
-    plain = {"block": None, "version": None, "dtype": "float32", "lead": (1, 1), "batch_axis": 0, "d_k": 2, "d_v": 2}
-    return Description(**{**plain, "owner": "", "content": "", "created": 0, "expires": None, **fields})
-
-
-def stored(memories, **fields):
-    """A memory of two keys and values, all 1."""
-    return memories.create(description(**fields), rows(1), rows(1), (2,))
-
-
-def contents(memory):
-    """The first number of each key, and of each value."""
-    return [array[0, 0, :, 0].tolist() for array in memory.arrays()[1:]]
-
-
-def append(memory, number, grow=lambda _: nullcontext()):
-    with memory.appending(rows(number), rows(number), grow):
-        pass
+from tests.support.stored_memories import MIB, append, contents, description, rows, stored
 
 
 def test_folders_of_others_stay(folder):
@@ -128,85 +91,6 @@ def test_an_expired_memory_is_not_found_and_swept(memories):
     assert (expired.exists(), living.exists()) == (False, True)
     memories.sweep()
     assert (memories.counted, memories.counted_bytes) == (1, memories.used_bytes())
-
-
-def test_an_append_does_not_wait_for_another(memories):
-    memory = stored(memories)
-    other = Memory(memory.folder)
-    with other.appending(rows(7), rows(7), lambda _: nullcontext()), pytest.raises(AppendInProgress):
-        memories.append(memory, rows(8), rows(8), None, [2])
-    assert contents(memory) == [[1, 1, 7, 7]] * 2
-
-
-def test_an_append_that_was_not_finished_changes_nothing(memories):
-    """Its process was killed while it wrote the state: the slot that is not valid is not read."""
-    memory = stored(memories)
-    for number in (7, 8):
-        memories.append(memory, rows(number), rows(number), None, [2])
-    with (memory.folder / STATE).open("r+b") as file:
-        file.write(bytes(10))  # into the slot of the second append
-    assert contents(Memory(memory.folder)) == [[1, 1, 7, 7]] * 2
-
-
-@pytest.mark.parametrize(("lengths", "words"), [((2, 2), "2"), ((2, 1), "rows of 2, 1")], ids=["even", "uneven"])
-def test_an_append_to_other_lengths_is_a_conflict(memories, lengths, words):
-    array = np.ones((2, 1, 2, 2), np.float32)
-    memory = memories.create(description(lead=(2, 1)), array, array, lengths)
-    with pytest.raises(Conflict, match=f"expected a memory of length 3, got {words}"):
-        memories.append(memory, array, array, [3, 3], [2, 2])
-    assert memory.state().lengths == lengths
-
-
-def test_appends_at_once_all_count(memories):
-    """320, of threads of one process and of others: each is there once, and in one piece."""
-    memory = stored(memories)
-
-    def append_all(place):
-        own = memory if place < 4 else Memory(memory.folder)
-        for number in range(2 + 40 * place, 42 + 40 * place):
-            append(own, number)
-
-    with ThreadPoolExecutor(8) as threads:
-        [*threads.map(append_all, range(8))]
-    for first, second in (np.reshape(each, (-1, 2)).T for each in contents(memory)):
-        assert first.tolist() == second.tolist()
-        assert sorted(first) == [*range(1, 322)]
-
-
-def test_a_failed_append_leaves_no_view_of_its_files(memories):
-    """Another process then names its longer files as the failed append named those that it deleted."""
-    mine = stored(memories)
-    mine.arrays()
-    with pytest.raises(ZeroDivisionError), mine.appending(rows(5), rows(5), lambda _: nullcontext()):
-        raise ZeroDivisionError
-    others = Memory(mine.folder)
-    append(others, 7)
-    for memory in (mine, others):
-        assert contents(memory) == [[1, 1, 7, 7]] * 2
-
-
-def test_numbers_are_checked_while_another_process_replaces_the_files(memories, monkeypatch):
-    memory = Memory(stored(memories).folder)
-    old = memory.state()
-    append(Memory(memory.folder), 7)
-    looks = iter([old])
-    now = memory.state
-    monkeypatch.setattr(memory, "state", lambda: next(looks, None) or now())
-    memory.verify()
-    assert memory.is_verified
-
-
-def test_a_memory_that_is_deleted_while_it_grows_is_not_found(memories):
-    memory = stored(memories)
-
-    @contextmanager
-    def grow_deleted(size):
-        with memories.growing(memory, size):
-            memories.delete(memory.id, "")
-            yield
-
-    with pytest.raises(NotFound):
-        append(memory, 2, grow_deleted)
 
 
 def test_a_list_keeps_what_is_in_use_open(memories):
@@ -404,18 +288,6 @@ def test_the_checksum_is_that_of_each_row(axis, step, monkeypatch):
     lead = array.shape[:3]
     found = checksums(description(dtype="float16", lead=lead, batch_axis=axis), (array, array), starts, counts)
     assert found == (expected % 2**64,) * 2
-
-
-def test_rows_of_other_lengths_are_appended_as_even_ones(memories):
-    key = np.arange(12, dtype=np.float32).reshape(2, 1, 3, 2)
-    even, uneven = (memories.create(description(lead=(2, 1)), key, key, (3, last)) for last in (3, 1))
-    for memory in (even, uneven):
-        memories.append(memory, key, key + 1, None, (2, 2))
-        memory.verify()
-    (_, *expected), (_, *found) = even.arrays(), uneven.arrays()
-    for whole, array in zip(expected, found, strict=True):
-        np.testing.assert_array_equal(array[0], whole[0])
-        np.testing.assert_array_equal(array[1, :, :3], whole[1][:, [0, 3, 4]])
 
 
 def test_keys_that_changed_places_are_noticed(memories):
