@@ -18,9 +18,10 @@ PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys,
 # wide before, and narrow again after it.
 CAUSAL_WIDTH, CAUSAL_COPIES = 8, 8
 STACK_AXES = 5  # of the weights of a model with layers: [layers, batch, heads, m, n]
-VISION = "vision_weights"
-VISION_COPIES = 3  # of the scores of a layer
-PAIRWISE = frozenset(("weights", VISION, "scores"))  # a run of most graphs has them in memory in any case
+# The weights of a model's further stacks. A run has those of one layer in memory so many times, about: as scores, mask
+# or bias, exponentials and weights.
+STACKS = {"encoder_weights": 6, "cross_weights": 3, "vision_weights": 3}
+PAIRWISE = frozenset(("weights", "scores", *STACKS))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
 
@@ -50,10 +51,14 @@ def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str]
     has_pairs = graph.workspace_bytes is None and (graph.spec is None or graph.spec.rows is None)
     if signature.spec is None or not has_pairs:
         return 0
-    shape, count = signature.outputs["weights"].shape, score_count(signature, sizes)
-    if len(shape) == STACK_AXES and PAIRWISE.isdisjoint(outputs if graph.spec else graph.outputs):
-        return count // dim_size(shape[0], sizes)  # the layers are computed one after the other
-    return count
+    computed = {*outputs} if graph.spec else graph.outputs
+    counts = []
+    for name in {"weights", *STACKS}.intersection(signature.outputs):
+        shape = signature.outputs[name].shape
+        is_whole = name in computed or (name == "weights" and "scores" in computed)
+        one_by_one = len(shape) == STACK_AXES and not is_whole
+        counts.append(number_count(signature, [name], sizes) // (dim_size(shape[0], sizes) if one_by_one else 1))
+    return max(counts)
 
 
 def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> int:
@@ -78,21 +83,23 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
             pairwise -= {"scores"} - graph.outputs
         if graph.spec is None:  # it computes every output, whatever is requested
             pairwise |= graph.outputs
-        of_one_layer = 0
-        if VISION in pairwise - graph.outputs:  # it keeps those of one layer
-            pairwise -= {VISION}
-            layers = dim_size(signature.outputs[VISION].shape[0], sizes)
-            of_one_layer = VISION_COPIES * number_count(signature, [VISION], sizes) // layers
-        return ITEM_BYTES * (copied + number_count(signature, pairwise, sizes) + of_one_layer + of_outputs)
+        of_layers = 0
+        stacks = {name for name in pairwise & STACKS.keys() if len(signature.outputs[name].shape) == STACK_AXES}
+        for name in stacks:  # those of one layer after the other, beside all layers' that the graph returns
+            layers = dim_size(signature.outputs[name].shape[0], sizes)
+            of_layers += STACKS[name] * number_count(signature, [name], sizes) // layers
+        pairwise -= stacks - graph.outputs
+        return ITEM_BYTES * (copied + number_count(signature, pairwise, sizes) + of_layers + of_outputs)
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
     )
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
-    m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[-2:])
+    shapes = [signature.outputs[name].shape[-2:] for name in ("weights", *STACKS) if name in signature.outputs]
+    pairs = sum(min(graph.spec.rows, dim_size(m, sizes)) * dim_size(n, sizes) for m, n in shapes)
     group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
     if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
         copied += _causal_copies(signature, spec, sizes, group)
-    return ITEM_BYTES * (copied + 4 * tensors + 3 * group * min(graph.spec.rows, m) * n)
+    return ITEM_BYTES * (copied + 4 * tensors + 3 * group * pairs)
 
 
 def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes, group: int) -> int:
@@ -125,4 +132,5 @@ def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     if images := signature.spec.image_rows:
         rows += prod(dim_size(dim, sizes) for dim in images)
     of_score = dim_size(signature.spec.depth, sizes) + SCORE_SIZE
-    return score_count(signature, sizes) * of_score + rows * signature.spec.learned + rest
+    pairs = number_count(signature, [name for name in ("weights", *STACKS) if name in signature.outputs], sizes)
+    return pairs * of_score + rows * signature.spec.learned + rest
