@@ -228,6 +228,7 @@ def block_spec(
         "left_out": dict(block.left_out),
         "on_request": [name for name in block.outputs if name in (LSE, *block.rare)],
         "depth": block.depth,
+        "pair_numbers": block.pair_numbers,
         "learned": learned,
         "example": example,
         "tolerance": {name: max(check.budget for check in results if check.output == name) for name in block.outputs},

@@ -111,6 +111,7 @@ def block(
         outputs=attention_outputs(("batch", "m", config.d_v), 1),
         rare=tuple(own),
         depth=8 * config.d_a + config.d_v,  # a tanh costs about eight multiply-adds
+        pair_numbers=config.d_a + 1,  # the sum of query and key
         config=asdict(config),
     )
 

@@ -71,6 +71,7 @@ class Block:
     linear: bool = False  # only the weights take memory of m times n, the output does not
     is_causal: bool | None = None  # of the attention in all layers; None if it is an option, or there is none
     depth: Dim = "d_k + d_v"  # multiply-adds for each pair of query and key
+    pair_numbers: int = 0  # of float32 for each pair, that are in memory beside scores and weights
     config: Mapping[str, Any] = field(default_factory=dict)
     multiples: Mapping[str, str] = field(default_factory=dict)  # symbol -> the symbol it must be a multiple of
     limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> upper limit

@@ -70,4 +70,5 @@ BLOCK = Block(
         )
     },
     rare=("normalize",),
+    pair_numbers=5,  # of distances, in float64
 )

@@ -58,7 +58,7 @@ def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str]
         is_whole = name in computed or (name == "weights" and "scores" in computed)
         one_by_one = len(shape) == STACK_AXES and not is_whole
         counts.append(number_count(signature, [name], sizes) // (dim_size(shape[0], sizes) if one_by_one else 1))
-    return max(counts)
+    return max(counts) * max(1, signature.spec.pair_numbers)
 
 
 def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> int:
@@ -89,7 +89,8 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
             layers = dim_size(signature.outputs[name].shape[0], sizes)
             of_layers += STACKS[name] * number_count(signature, [name], sizes) // layers
         pairwise -= stacks - graph.outputs
-        return ITEM_BYTES * (copied + number_count(signature, pairwise, sizes) + of_layers + of_outputs)
+        of_pairs = number_count(signature, pairwise, sizes) + spec.pair_numbers * score_count(signature, sizes)
+        return ITEM_BYTES * (copied + of_pairs + of_layers + of_outputs)
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
     )
