@@ -39,7 +39,7 @@ def test_each_step_of_a_pair(open_page):
     np.testing.assert_allclose(cells(page, "products"), q[1] * k[2], atol=ERROR)
     steps = {
         "sum of the products": q[1] @ k[2],
-        "times scale": q[1] @ k[2] * 0.8,
+        "scaled product": q[1] @ k[2] * 0.8,
         "softcap": capped[1, 2],
         "score": scores[1, 2],
     }
@@ -118,16 +118,16 @@ def test_vectors_before_and_after_the_projections_of_a_block(open_page, heed):
 def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     page = open_page("model=multi_head&view=steps&query=1&key=2")
     stages = page.get_by_role("list", name="tensors of the head").get_by_role("listitem")
-    shapes = ["query 2 × 64", "projected query 2 × 8", "key 3 × 64", "projected key 3 × 8", "scores 2 × 3"]
-    shapes += ["weights 2 × 3", "value 3 × 64", "projected value 3 × 8", "output of the head 2 × 8"]
-    shapes += ["output 2 × 64"]
+    shapes = ["query 2 × 64", "projected query 2 × 8", "key 3 × 64", "projected key 3 × 8"]
+    shapes += ["value 3 × 64", "projected value 3 × 8", "scores 2 × 3", "weights 2 × 3"]
+    shapes += ["output of the head 2 × 8", "output 2 × 64"]
     expect(stages.get_by_role("heading")).to_have_text(shapes)
-    expect(stages.nth(4).locator(".katex")).to_be_visible()
-    of_queries = [0, 1, 4, 5, 8, 9]
+    expect(stages.nth(6).locator(".katex")).to_be_visible()
+    of_queries = [0, 1, 6, 7, 8, 9]
     rows = lambda: [row.evaluate("(one) => one.style.top") for row in stages.locator(".row").all()]  # noqa: E731
     until(lambda: [rows()[place] for place in of_queries] == ["50%"] * 6)
     scores = page.get_by_role("img", name="scores, 2 × 3")
-    expect(stages.nth(4).locator(".numbers span")).to_have_count(6)
+    expect(stages.nth(6).locator(".numbers span")).to_have_count(6)
     expect(stages.nth(0).locator(".numbers")).to_have_count(0)  # 64 numbers are too narrow
     box = scores.bounding_box()
     first = {"x": box["width"] / 6, "y": box["height"] / 4}

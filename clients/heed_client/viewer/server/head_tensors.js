@@ -7,6 +7,7 @@ import { headMask } from "heed/server/run.js";
 /**
  * @typedef {object} Stage
  * @property {string} title @property {string} formula  in LaTeX
+ * @property {string} sign  between it and the stage before; empty: a new line of the computation, or of its inputs
  * @property {number} rows @property {number} columns @property {Float32Array} numbers  [rows * columns]
  * @property {boolean} isOfKeys  its rows are keys, not queries @property {boolean} isOfPairs  its columns are keys
  */
@@ -17,26 +18,39 @@ const MOST = 250_000; // numbers of a tensor that is drawn
 export const isProjected = ({ outputs }) =>
   ["head_query", "present_key"].every((name) => outputs.some((output) => output.name === name));
 
-/** Titles and formulas of the tensors. @param {Model} model @returns {Record<string, [title: string, formula: string]>} */
+/** @typedef {[title: string, formula: string, sign: string]} Name */
+
+/** Titles and formulas of the tensors, in the order of the computation. @param {Model} model @returns {Record<string, Name>} */
 function namesOf(model) {
   const projected = isProjected(model);
-  const of = (/** @type {string} */ letter) => {
-    const hasBias = model.inputs.some(({ name }) => name === `${letter.toLowerCase()}_proj_bias`);
-    return `${letter} W^${letter}_i${hasBias ? ` + b^${letter}_i` : ""}`;
-  };
+  const has = (/** @type {string} */ input) => model.inputs.some(({ name }) => name === input);
+  const of = (/** @type {string} */ letter) =>
+    `${letter} W^${letter}_i${has(`${letter.toLowerCase()}_proj_bias`) ? ` + b^${letter}_i` : ""}`;
   const isScaled = model.parameters.some(({ name }) => name === "scale");
   const scores = isScaled ? (projected ? "q k^\\top / \\sqrt{d_k}" : "Q K^\\top / \\sqrt{d_k}") : "S(Q, K)";
+  /** @type {Record<string, Name>} */
+  const weights = {
+    scores: ["scores", `S = ${scores}`, projected ? "" : "→"],
+    weights: ["weights", "A = \\mathrm{softmax}(S)", "→"],
+  };
+  if (!projected)
+    return {
+      query: ["query", "Q", ""],
+      key: ["key", "K", "×"],
+      ...weights,
+      value: ["value", "V", "×"],
+      output: ["output", "A\\,V", "="],
+    };
   return {
-    query: ["query", "Q"],
-    head_query: ["projected query", `q = ${of("Q")}`],
-    key: ["key", "K"],
-    present_key: ["projected key", `k = ${of("K")}`],
-    scores: ["scores", `S = ${scores}`],
-    weights: ["weights", "A = \\mathrm{softmax}(S)"],
-    value: ["value", "V"],
-    present_value: ["projected value", `v = ${of("V")}`],
-    head_output: ["output of the head", "A\\,v"],
-    output: ["output", projected ? "\\mathrm{Concat}(A_i v_i)\\,W^O" : "A\\,V"],
+    query: ["query", "Q", ""],
+    head_query: ["projected query", `q = ${of("Q")}`, "→"],
+    key: ["key", "K", ""],
+    present_key: ["projected key", `k = ${of("K")}`, "→"],
+    value: ["value", "V", ""],
+    present_value: ["projected value", `v = ${of("V")}`, "→"],
+    ...weights,
+    head_output: ["output of the head", "A\\,v", "→"],
+    output: ["output", `\\mathrm{Concat}(A_i v_i)\\,W^O${has("out_proj_bias") ? " + b^O" : ""}`, "→"],
   };
 }
 
@@ -48,11 +62,7 @@ function namesOf(model) {
 export async function stagesOf(model, settings, { tensors, ...input }) {
   const names = namesOf(model);
   const own = Object.keys(names).filter((name) => model.outputs.some((output) => output.name === name));
-  const outputs = own.filter(
-    (name) =>
-      (isProjected(model) || !name.startsWith("present_")) &&
-      (tensors.value || !["output", "head_output", "present_value"].includes(name)),
-  );
+  const outputs = own.filter((name) => tensors.value || !["output", "head_output", "present_value"].includes(name));
   const count = tensors.query.shape.at(-2) ?? 0;
   if (count * (tensors.key.shape.at(-2) ?? 0) > MOST) return [];
   const answer = await infer(
@@ -62,14 +72,14 @@ export async function stagesOf(model, settings, { tensors, ...input }) {
     { ...settings.parameters, heads: String(settings.head) },
   );
   const heads = Number(model.outputs.find(({ name }) => name === "weights")?.shape[1]) || tensors.query.shape[1];
-  return Object.entries(names).flatMap(([name, [title, formula]]) => {
+  return Object.entries(names).flatMap(([name, [title, formula, sign]]) => {
     const tensor = outputs.includes(name) ? answer[name] : tensors[name];
     if (!tensor) return [];
     const [rows, columns] = tensor.shape.slice(-2);
     const isOfKeys = /key|value/.test(name);
     const isOfPairs = name === "scores" || name === "weights";
     const numbers = headOf(tensor, settings.batch, settings.head, heads);
-    return [{ title, formula, rows, columns, numbers, isOfKeys, isOfPairs }];
+    return [{ title, formula, sign, rows, columns, numbers, isOfKeys, isOfPairs }];
   });
 }
 

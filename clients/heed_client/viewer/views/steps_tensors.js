@@ -28,7 +28,9 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
       : `Query ${pair.query}${pair.key === null ? "" : ` and key ${pair.key}`} are marked; point at a row to mark another, click it to select it.`
   }</p>
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
-      (stage) => html`<li key=${stage.title}>
+      (
+        stage,
+      ) => html`<li key=${stage.title} data-sign=${stage.sign} class=${stage.title === "scores" && !stage.sign ? "first" : ""}>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
         <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}
