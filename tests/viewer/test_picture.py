@@ -233,7 +233,7 @@ def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):
     weights = weights_of(vision, "vit", normalised(VALUES))[0, 0, 9, 1:]
     page = open_model("vit&query=9&opacity=1", VALUES)
     expect_row(page, weights_of(vision, "vit", normalised(VALUES))[0, 0, 9])
-    expect(page.locator(".headline")).to_contain_text("“row 1, column 2” looks most at")
+    expect(page.locator(".headline")).to_contain_text("row 1, column 2 looks most at")
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     name = "{http://www.w3.org/2000/svg}"
     image = drawing.find(f"{name}image")

@@ -79,7 +79,7 @@ def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page,
     expect(chips).to_have_count(5)
     page.get_by_role("application").press("ArrowRight")  # from the first word to the first patch
     expect(page.get_by_role("application")).to_have_accessible_name(
-        re.compile(f"{label}, coloured by what “row 0, column 0” looks")
+        re.compile(f"{label}, coloured by what row 0, column 0 looks")
     )
     page.get_by_role("textbox", name="text", exact=True).fill("who sat on")
     page.get_by_role("button", name="remove the picture").click()

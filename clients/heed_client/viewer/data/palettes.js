@@ -47,13 +47,19 @@ export const isDark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
-/** Violet and orange, like PuOr, with a dark middle, where most cells are. @param {number} level */
-function darkDiverging(level) {
-  const share = Math.abs(2 * level - 1) ** 0.8;
-  const [from, to] = [rgb(BACK_DARK), rgb(level < 0.5 ? "#b9a5ff" : "#ffb454")];
-  const mix = (/** @type {"r" | "g" | "b"} */ part) => from[part] + share * (to[part] - from[part]);
+/** A colour between two others. @param {string} from @param {string} to @param {number} share  of `to` */
+function mixed(from, to, share) {
+  const [first, last] = [rgb(from), rgb(to)];
+  const mix = (/** @type {"r" | "g" | "b"} */ part) => first[part] + share * (last[part] - first[part]);
   return rgb(mix("r"), mix("g"), mix("b")).formatHex();
 }
+
+/** Violet and orange, like PuOr, with a dark middle, where most cells are. @param {number} level */
+const darkDiverging = (level) => mixed(BACK_DARK, level < 0.5 ? "#b9a5ff" : "#ffb454", Math.abs(2 * level - 1) ** 0.8);
+
+/** Yellow to red: over a picture, whose sky and shadows are blue more often. @param {number} level */
+const heat = (level) =>
+  level < 0.5 ? mixed("#ffe45c", "#ff8c1a", 2 * level) : mixed("#ff8c1a", "#c8102e", 2 * level - 1);
 
 /** @type {Record<string, (level: number) => string>} */
 const DIVERGING = { puor: interpolatePuOr, dark: darkDiverging };
@@ -67,15 +73,24 @@ const tables = new Map();
  */
 export function palette(name, isDiverging = false) {
   const [sequential, diverging] = isDark() ? ["inferno", "dark"] : ["blues", "puor"];
-  const chosen = isDiverging ? diverging : Object.hasOwn(SEQUENTIAL, name) ? name : sequential;
-  let table = tables.get(chosen);
+  const isChosen = Object.hasOwn(SEQUENTIAL, name);
+  if (isDiverging) return tableOf(diverging, DIVERGING[diverging]);
+  return isChosen ? tableOf(name, SEQUENTIAL[name]) : tableOf(sequential, SEQUENTIAL[sequential]);
+}
+
+/** The same for patches of a picture, which is seen below low levels. @param {string} name @param {boolean} [isDiverging] */
+export const picturePalette = (name, isDiverging = false) =>
+  isDiverging || Object.hasOwn(SEQUENTIAL, name) ? palette(name, isDiverging) : tableOf("heat", heat);
+
+/** @param {string} name @param {(level: number) => string} interpolate */
+function tableOf(name, interpolate) {
+  let table = tables.get(name);
   if (!table) {
-    const interpolate = isDiverging ? DIVERGING[chosen] : SEQUENTIAL[chosen];
     table = Uint32Array.from({ length: 256 }, (_, i) => {
       const { r, g, b } = rgb(interpolate(i / 255));
       return ((255 << 24) | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;
     });
-    tables.set(chosen, table);
+    tables.set(name, table);
   }
   return table;
 }

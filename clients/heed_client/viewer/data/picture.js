@@ -6,7 +6,7 @@ import { largest, levelOf } from "heed/data/display.js";
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
 /**
  * @typedef {object} Weights  of each position
- * @property {Float32Array} values @property {Float32Array} levels  NaN = masked
+ * @property {Float32Array} values @property {Float32Array} levels  NaN in both = masked
  * @property {Uint8Array} hidden  1 = it is hidden
  * @property {number} high  the largest value of a patch, which has the strongest colour @property {boolean} isDiverging
  */
@@ -20,12 +20,22 @@ export const briefly = (text) => text.replace(/^row (\d+), column (\d+)$/, "$1,$
 /** The weights from a query to each key, or to a key from each query.
  *  @param {Shown} shown @param {number} count  positions @param {Patches} patches @param {"from" | "to"} direction @param {number} place
  *  @param {Settings} settings @returns {Weights} */
-export function weightsOf({ n, rows, columns, values, isDiverging }, count, patches, direction, place, settings) {
+export function weightsOf(
+  { n, rows, columns, values, levels, isDiverging },
+  count,
+  patches,
+  direction,
+  place,
+  settings,
+) {
   const [own, others] = direction === "from" ? [rows, columns] : [columns, rows];
   const index = own.indexOf(place);
   const all = new Float32Array(count).fill(NaN);
   if (index >= 0)
-    others.forEach((other, i) => (all[other] = values[direction === "from" ? index * n + i : i * n + index]));
+    others.forEach((other, i) => {
+      const cell = direction === "from" ? index * n + i : i * n + index;
+      all[other] = Number.isNaN(levels[cell]) ? NaN : values[cell];
+    });
   const shown = new Set(index < 0 ? [] : others);
   const hidden = Uint8Array.from(all, (_, position) => Number(!shown.has(position)));
   return coloured(all, hidden, patches, isDiverging, settings);

@@ -1,6 +1,6 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix that they are from.
 import { strength } from "heed/data/display.js";
-import { css, palette } from "heed/data/palettes.js";
+import { css, picturePalette } from "heed/data/palettes.js";
 import { weightsOf } from "heed/data/picture.js";
 import { heading, round, scale, svg, TITLE, TITLE_CHARACTER } from "heed/save/drawing.js";
 import { fromPicture } from "heed/save/saved.js";
@@ -38,7 +38,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
     const { x, y } = drawing.place(position);
     return `<rect x="${round(EDGE + x)}" y="${round(TITLE + y)}" width="${round(drawing.side)}" height="${round(drawing.side)}" ${more}/>`;
   };
-  const table = palette(settings.palette, weights.isDiverging);
+  const table = picturePalette(settings.palette, weights.isDiverging);
   const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
     const level = weights.levels[patches.special + i];
     const opacity = round(settings.opacity * strength(weights, level));

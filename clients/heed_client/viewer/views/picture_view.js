@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { format, percent } from "heed/data/display.js";
 import { moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
-import { css, palette, textOn } from "heed/data/palettes.js";
+import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
@@ -29,7 +29,7 @@ export function PictureView(props) {
   const { special, rows, columns } = picture?.patches ?? { special: 0, rows: 0, columns: 0 };
   const count = special + rows * columns;
   if (!picture || count > attention.m || attention.m !== attention.n)
-    return html`<p class="note">Its positions are not the patches of one picture.</p>`;
+    return html`<p class="note">The positions of these weights are not the patches of one picture.</p>`;
   return html`<${Picture} ...${props} shown=${shown} seen=${picture} />`;
 }
 
@@ -44,7 +44,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const size = useSize(frame);
   const theme = useTheme();
   const table = useMemo(
-    () => palette(settings.palette, shown.isDiverging),
+    () => picturePalette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
   const held = direction === "from" ? settings.query : settings.key;
@@ -106,16 +106,17 @@ function Picture({ attention, settings, set, shown, seen }) {
     event.preventDefault();
   };
   const label = attention.rows[place].text;
+  const name = drawing.isPatch(place) ? label : `“${label}”`;
   const best = strongest(weights, patches);
   const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
   const isShare = direction === "from" && settings.kind.endsWith("weights") && rows * columns < attention.n;
   const sentence = weights.hidden.every(Boolean)
-    ? html`“${label}” is hidden`
+    ? html`${name} is hidden`
     : isNone
       ? direction === "from"
-        ? html`“${label}” looks at no patch`
-        : html`no patch looks at “${label}”`
-      : html`“${label}” ${MOST[direction]} ${attention.columns[best].text}<b>${weightOf(best)}</b>
+        ? html`${name} looks at no patch`
+        : html`no patch looks at ${name}`
+      : html`${name} ${MOST[direction]} ${attention.columns[best].text}: <b>${weights.isDiverging ? weightOf(best) : percent(weights.values[best])}</b>
         ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its weights are in the picture</small>`}`;
   return html`<div class="tools">
       <${Choice} label="the selection" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
@@ -126,16 +127,17 @@ function Picture({ attention, settings, set, shown, seen }) {
     <div class="token-text" role="group" aria-label="tokens other than patches">
       ${attention.rows.map(({ text, special: isSpecial }, position) => {
         if (drawing.isPatch(position)) return null;
+        const isMasked = Number.isNaN(weights.levels[position]);
         const level = weights.hidden[position] ? NaN : weights.levels[position];
         const colours = level === level && { background: css(table, level), color: textOn(table, level) };
-        return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
-          title=${`${text} (${position})`} onClick=${() => select(position)}>${text} ${weightOf(position)}</button>`;
+        return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${isMasked ? "masked" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
+          title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => select(position)}>${text}${isMasked ? "" : ` ${weightOf(position)}`}</button>`;
       })}
     </div></div>
     <div class="pictures" ref=${frame}><div class="picture">
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
         tabindex="0" role="application" aria-roledescription="picture"
-        aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what “${label}” ${DIRECTIONS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
+        aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what ${name} ${DIRECTIONS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
         onPointerMove=${(/** @type {PointerEvent} */ event) => point(patchAt(event))} onPointerLeave=${() => point(null)}
         onClick=${(/** @type {MouseEvent} */ event) => {
           const position = patchAt(event);

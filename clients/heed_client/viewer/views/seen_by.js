@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { format, percent } from "heed/data/display.js";
 import { shareOfPatches, weightsOf } from "heed/data/picture.js";
-import { palette } from "heed/data/palettes.js";
+import { picturePalette } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
@@ -27,7 +27,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   const size = useSize(frame);
   const theme = useTheme();
   const table = useMemo(
-    () => palette(settings.palette, shown.isDiverging),
+    () => picturePalette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
   const weights = useMemo(
