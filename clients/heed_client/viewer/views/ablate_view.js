@@ -73,7 +73,7 @@ export function AblateView({ attention, settings, set, run }) {
       : "Switch a head off to see what changes in the heads of later layers, and in the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
-    <${Grid} attention=${attention} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} />
+    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} />
     <div style=${{ visibility: isCurrent ? "visible" : "hidden" }}>
     ${isReady && shown && html`<${Heads} attention=${attention} before=${before} changes=${changes} shown=${shown} settings=${settings} set=${set} choose=${choose} />`}
     ${
@@ -128,9 +128,9 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
   };
 }
 
-/** Layers x heads: a picture of what changes, and a switch.
- *  @param {ViewProps & {changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>}} props */
-function Grid({ attention, changes, shown, settings, set, choose, measured }) {
+/** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
+ *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>}} props */
+function Grid({ attention, before, changes, shown, settings, set, choose, measured }) {
   const { layers, heads } = attention;
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
@@ -162,14 +162,19 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
   const said =
     ablated.length === 0
       ? `all ${layers * heads} heads are on`
-      : `${ablated.length} of ${layers * heads} heads are off${changes.length ? `; the weights of the others change by at most ${format(top)}` : ""}`;
+      : `${ablated.length} of ${layers * heads} heads ${ablated.length === 1 ? "is" : "are"} off`;
+  const firstOff = Math.min(layers, ...ablated.map(([layer]) => layer));
+  const isUnchanged = (/** @type {number} */ layer) =>
+    ablated.length > 0 &&
+    layer <= firstOff &&
+    !changes.some((change) => change.layer === layer && change.largest > LEAST);
   const strongest = effects
     ? Object.values(effects)
         .flatMap((row, layer) => row.map((effect, head) => ({ layer, head, effect })))
         .sort((one, other) => other.effect - one.effect)
         .slice(0, LISTED)
     : null;
-  return html`<${Answer} attention=${attention} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
+  return html`<${Answer} attention=${attention} before=${before} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
@@ -181,7 +186,7 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
     <div class="grid-of-heads"><table class="heads" style=${{ "--heads": heads }} ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
-        (layer) => html`<tr>
+        (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>
         <th scope="row">${layers > 1 && html`<span>layer ${layer}</span>`}
           <button aria-label=${`layer ${layer}: all off`} onClick=${() => set({ ablated: [...without(([l]) => l === layer), ...all(heads).map((head) => /** @type {Place} */ ([layer, head]))] })}>all off</button>
           <button aria-label=${`layer ${layer}: all on`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>all on</button></th>
@@ -211,14 +216,20 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
       )}</tbody></table></div>`;
 }
 
-/** The head that matters most, in a sentence. @param {{attention: Attention, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
-function Answer({ attention: { layers, axis }, change = null, most = null }) {
+/** The head that matters most, in a sentence. @param {{attention: Attention, before: Attention | null, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
+function Answer({ attention: { layers, axis, rows, columns }, before, change = null, most = null }) {
   const name = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
     `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
   if (most)
     return html`<p class="headline">Without ${name(most)} the output moves most: <b>${percent(most.effect)}</b></p>`;
-  if (!change || !(change.largest > LEAST)) return html`<p class="headline"></p>`; // no click moves the grid
-  return html`<p class="headline">${name(change)} changes most: a weight by <b>${format(change.largest)}</b></p>`;
+  if (!before || !change || !(change.largest > LEAST)) return html`<p class="headline"></p>`; // no click moves the grid
+  const { n, values } = change.matrix;
+  const place = values.findIndex((value) => Math.abs(value) === change.largest);
+  const { values: weights, m } = before.small(change.layer, change.head);
+  if (place < 0 || m !== rows.length || n !== columns.length)
+    return html`<p class="headline">${name(change)} changes most: one weight by <b>${format(change.largest)}</b></p>`;
+  return html`<p class="headline">${name(change)} changes most: “${rows[Math.floor(place / n)].text}” → “${columns[place % n].text}”${" "}
+    <b>${format(weights[place])}</b> → <b>${format(weights[place] + values[place])}</b></p>`;
 }
 
 /** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number, isDifference: boolean}} props */
