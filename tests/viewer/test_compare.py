@@ -44,18 +44,18 @@ def test_texts_are_compared_in_one_head_and_heads_in_one_text(open_page):
     page = open_page(PAGE + "&head=1")
     head = page.get_by_role("combobox", name="second head")
     titles = page.locator(".sides h2")
-    expect(titles).to_have_text(["First: head 1", "Second: head 2", "head 2 minus head 1"])
+    expect(titles).to_have_text(["First: head 1", "Second: head 2", "Difference: head 2 minus head 1"])
     second_text(page).fill("the dog ran")
     names = ["First: “the cat sat”, head 1", "Second: “the dog ran”, head 1"]
-    expect(titles).to_have_text([*names, "“the dog ran” minus “the cat sat”, head 1"])
+    expect(titles).to_have_text([*names, "Difference: “the dog ran” minus “the cat sat”, head 1"])
     expect(head).to_have_value("")
     expect(head.locator("option:checked")).to_have_text("same (1)")
     page.get_by_role("combobox", name="head", exact=True).select_option("3")
     expect(titles.nth(1)).to_have_text("Second: “the dog ran”, head 3")
     head.select_option("0")
-    expect(titles.nth(2)).to_have_text("“the dog ran”, head 0 minus “the cat sat”, head 3")
+    expect(titles.nth(2)).to_have_text("Difference: “the dog ran”, head 0 minus “the cat sat”, head 3")
     second_text(page).fill("the cat sat")
-    expect(titles).to_have_text(["First: head 3", "Second: head 0", "head 0 minus head 3"])
+    expect(titles).to_have_text(["First: head 3", "Second: head 0", "Difference: head 0 minus head 3"])
 
 
 def test_the_first_sentence_is_the_largest_change(open_page):
@@ -175,7 +175,8 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
     assert first == second
     second_text(page).fill("the animal sat")
     difference = page.get_by_role("region", name="difference")
-    expect(difference.get_by_role("heading")).to_have_text("“the animal sat”, head 3 minus “the cat sat”, head 0")
+    title = "Difference: “the animal sat”, head 3 minus “the cat sat”, head 0"
+    expect(difference.get_by_role("heading")).to_have_text(title)
     expect(page.get_by_role("region", name="second", exact=True)).not_to_contain_text("…")
     first, second = sizes("y", "height")
     assert first == second

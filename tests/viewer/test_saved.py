@@ -153,7 +153,7 @@ def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, h
     svg = svg_of(page)
     panels = svg.findall("{*}g")
     texts = [["".join(text.itertext()) for text in panel.findall(".//{*}text")] for panel in panels]
-    assert [words[0] for words in texts] == ["First: head 3", "Second: head 1", "head 1 minus head 3"]
+    assert [words[0] for words in texts] == ["First: head 3", "Second: head 1", "Difference: head 1 minus head 3"]
     assert all(words[1:10] == ["<s>", *TEXT.split(), "</s>"] for words in texts)
     maps = [panel.find("{*}g") for panel in panels]
     cells = [one.findall("{*}rect") for one in maps]

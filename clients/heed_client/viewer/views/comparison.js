@@ -155,7 +155,13 @@ export function namesOf(one, other) {
 export function differenceOf([first, second], one, other) {
   const place = `, ${placeOf(one.attention, one.settings)}`;
   const isSame = place === `, ${placeOf(other.attention, other.settings)}` && first.endsWith(place);
-  return isSame ? `${second.slice(0, -place.length)} minus ${first}` : `${second} minus ${first}`;
+  if (isSame) return `Difference: ${second.slice(0, -place.length)} minus ${first}`;
+  const heads = namesInSentence([first, second], one, other);
+  const layer = heads ? first.slice(0, first.lastIndexOf(", ")) : "";
+  const isOneLayer = heads && layer && heads[1] !== second;
+  return isOneLayer
+    ? `Difference: ${heads[1]} minus ${first.slice(layer.length + 2)} (${layer})`
+    : `Difference: ${second} minus ${first}`;
 }
 
 /** The names of two heads in one sentence, where a layer of both is named once; null of sides with other differences.

@@ -1,7 +1,7 @@
 // Draws a matrix with its words, bars and crosshair.
 import { short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
-import { textOn } from "heed/data/palettes.js";
+import { css, textOn } from "heed/data/palettes.js";
 import { prepare } from "heed/views/draw/canvas.js";
 import { fit } from "heed/views/draw/port.js";
 
@@ -22,6 +22,7 @@ import { fit } from "heed/views/draw/port.js";
 
 export const FONT = "12px system-ui, sans-serif";
 const BAR = 36; // px, the longest bar
+const [LESS, MORE] = [0.15, 0.85]; // levels of the colours of bars of a difference
 const GAP = 6; // px between words and cells
 const BELOW = BAR + 4; // px below the cells
 const LINE = 13; // px between the middles of two words
@@ -228,7 +229,7 @@ function every(first, end, size) {
 
 /** The levels of a row below the cells, and those of a column beside the queries. @param {CanvasRenderingContext2D} context
  *  @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
-function drawBars(context, { shown, plot, colours }, { x, y, w, h }, row, column) {
+function drawBars(context, { shown, plot, colours, table }, { x, y, w, h }, row, column) {
   const { m, n, levels } = shown;
   const fill = (
     /** @type {boolean} */ isBelow,
@@ -239,13 +240,13 @@ function drawBars(context, { shown, plot, colours }, { x, y, w, h }, row, column
   ) => {
     const [first, end] = inSight(start, size, length, isBelow ? n : m);
     const breadth = Math.max(1, size > 4 ? size - 1 : size);
-    context.fillStyle = colours.mark;
     for (let index = first; index < end; index++) {
       const level = levelOf(index);
       const height = BAR * (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level);
       if (!(height >= 0.5)) continue;
       const place = Math.max(0, (index - start) * size);
       const visible = Math.min(breadth, length - place);
+      context.fillStyle = shown.isDiverging ? css(table, level < 0.5 ? LESS : MORE) : colours.mark;
       if (isBelow) context.fillRect(plot.left + place, plot.top + plot.height + 2, visible, height);
       else context.fillRect(plot.left + plot.width + 2, plot.top + place, height, visible);
     }
