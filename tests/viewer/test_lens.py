@@ -53,7 +53,7 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
         where = ["from the embeddings on", "from layer 0 on", "only at the end"][first]
         said = page.get_by_role("region", name="most likely tokens")
-        expect(said).to_contain_text(f"The output’s “{likeliest[-1]}” is the most likely token {where}.")
+        expect(said).to_contain_text(f"Settles on “{likeliest[-1]}” {where}.")
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 
@@ -61,13 +61,13 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
 def test_cells_and_details_are_those_of_the_api(page, lens):
     cells = page.get_by_role("gridcell").all_inner_texts()
     assert cells == [named(lens, layer, position)[0] for layer in range(3) for position in range(7)]
-    expect(page.get_by_role("columnheader")).to_have_text(["after", *WORDS])
+    expect(page.get_by_role("columnheader")).to_have_text(["at", *WORDS])
     page.get_by_role("gridcell").nth(7 + 2).click()
     shown = guesses(page)
     assert [name for name, _ in shown] == named(lens, 1, 2)
     assert [text for _, text in shown] == [percent(share) for share in lens["lens"]["probabilities"][1][2]]
     region = page.get_by_role("region", name="most likely tokens")
-    expect(region.get_by_role("heading")).to_have_text("layer 0, after “animal”")
+    expect(region.get_by_role("heading")).to_have_text("after layer 0, at “animal”")
     expect(region).to_contain_text(f"“did” comes next: rank {lens['ranks'][1][2]} of 60.")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")

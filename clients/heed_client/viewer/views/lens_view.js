@@ -30,8 +30,7 @@ export function levelOf({ guesses, ranks, vocabulary }, isByRank, { row, column 
 }
 
 /** A cell in words. @param {Lens} lens @param {Cell} cell */
-const placeIn = (lens, { row, column }) =>
-  `${layerName(lens, row)}, ${lens.isMasked ? "at" : "after"} “${lens.words[column]}”`;
+const placeIn = (lens, { row, column }) => `${layerTitle(lens, row)}, at “${lens.words[column]}”`;
 
 /** What a cell says. @param {Lens} lens @param {Cell} cell */
 const sentence = (lens, { row, column }) => {
@@ -130,7 +129,7 @@ function Table({ lens, settings, set, pinned }) {
     <div class="lens-body"><div><div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the most likely next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
-      <thead><tr><th scope="col">${lens.isMasked ? "at" : "after"}</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
+      <thead><tr><th scope="col">at</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
     <p class="note"><b>Bold</b>: already the most likely token of the output. <u>Underlined</u>: the ${target(lens)}.${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
     <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} /></div>`;
@@ -164,22 +163,23 @@ function Pages({ lens, settings, change }) {
     <button disabled=${first + MOST >= lens.count} onClick=${() => go(first + MOST)}>after</button></span>`;
 }
 
-/** From which layer on the output's token is the most likely, as a sentence. @param {Lens} lens @param {number} column */
+/** From which layer on the output's token stays the most likely, as a sentence. @param {Lens} lens @param {number} column */
 function settledIn(lens, column) {
   const last = lens.guesses.length - 1;
   const [{ id, word }] = lens.guesses[last][column];
   const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
   const where = layerName(lens, row).replace(/^emb/, "the emb");
-  return `The output’s “${word}” is the most likely token ${row === last ? "only at the end" : `from ${where} on`}.`;
+  return `Settles on “${word}” ${row === last ? "only at the end" : `from ${where} on`}.`;
 }
 
 /** The most likely tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
 function Guesses({ lens, cell: { row, column }, isHeld }) {
   const [rank, next] = [lens.ranks[row][column], lens.next[column]];
+  const guesses = lens.guesses[row][column];
   return html`<section class="guesses" aria-label="most likely tokens"><h2 role=${isHeld ? "status" : undefined}>${placeIn(lens, { row, column })}</h2>
-    <table class="chances"><tbody>${lens.guesses[row][column].map(
+    <table class="chances"><tbody>${guesses.map(
       ({ word, probability }) =>
-        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability}>${percent(probability)}<//></td></tr>`,
+        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability / guesses[0].probability}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
     <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
