@@ -17,6 +17,7 @@ import { maskOf } from "heed/data/matrix.js";
  */
 
 const DECADES = 4; // of the logarithmic scale
+const MOST_DECIMALS = 4; // of the numbers of a scale
 const TINY = 1e-9; // a number below is 0 in a cell
 
 /** Places of the tokens that are visible. @param {Label[]} labels @param {Settings} settings */
@@ -137,9 +138,14 @@ export function scaled(share, scale) {
  */
 export function ticks({ high, isDiverging }, scale) {
   const top = Number.isNaN(high) ? 1 : high;
-  const text = (/** @type {number} */ value) =>
-    Number.isNaN(high) ? `${Number((100 * value).toPrecision(3))}%` : brief(value);
   let values = [top, scale === "sqrt" ? top / 4 : top / 2];
+  const digits = scale === "log" || isDiverging ? Infinity : Math.max(...values.map(decimals));
+  const text = (/** @type {number} */ value) =>
+    Number.isNaN(high)
+      ? `${Number((100 * value).toPrecision(3))}%`
+      : digits <= MOST_DECIMALS
+        ? value.toFixed(digits)
+        : brief(value);
   if (scale === "log") {
     const first = Math.ceil(Math.log10(top) - 1e-9) - 1;
     values = [top, ...Array.from({ length: DECADES }, (_, i) => 10 ** (first - i))].filter(
@@ -153,6 +159,9 @@ export function ticks({ high, isDiverging }, scale) {
   const right = sides.map(({ level, text }) => ({ level: 0.5 + level / 2, text }));
   return [...mirrored, { level: 0.5, text: "0" }, ...right];
 }
+
+/** How many decimals a number of three digits has. @param {number} value */
+const decimals = (value) => String(Number(value.toPrecision(3))).split(".")[1]?.length ?? 0;
 
 /** @param {number} value */
 const brief = (value) => minus(value < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(3))));
@@ -212,7 +221,8 @@ export const minus = (text) => text.replaceAll("-", "−");
 export function short(value, top) {
   const size = Math.abs(value);
   if (size < TINY) return "0";
-  const text = top < 0.01 ? value.toExponential(0) : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  const digits = size >= 100 ? 0 : size >= 10 ? 1 : top < 0.1 ? 3 : 2;
+  const text = top < 0.01 ? value.toExponential(0) : value.toFixed(digits).replace(/^(-?)0(?=\.\d{3})/, "$1");
   return Number(text) === 0 ? "·" : minus(text);
 }
 

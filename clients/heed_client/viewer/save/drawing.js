@@ -288,7 +288,7 @@ function tokens(attention, shown, settings, title) {
   const what = own
     ? `: what “${own}” ${isFrom ? "looks at" : "is looked at by"}`
     : average
-      ? ": how much all tokens look at each, on average"
+      ? ": how much attention each token gets, on average"
       : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${what}`));
   return svg(PAGE, y + 44, parts);

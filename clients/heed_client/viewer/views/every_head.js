@@ -1,4 +1,4 @@
-// One token in every head of a layer, a row for each head; without one, how much all tokens look at each.
+// One token in every head of a layer, a row for each head; without one, how much attention each token gets.
 import { html } from "vendor/preact.js";
 import { complete, plainLabels, POOL } from "heed/data/attention.js";
 import { received, show } from "heed/data/display.js";
@@ -61,7 +61,7 @@ export function EveryHead({ attention, settings, set, shown }) {
   const word = place === null ? "" : (isSide ? attention.columns : attention.rows)[place].text;
   const what =
     place === null
-      ? "How much all tokens look at each, on average,"
+      ? "How much attention each token gets, on average,"
       : isSide
         ? `What looks at “${word}”`
         : `What “${word}” looks at`;

@@ -97,9 +97,8 @@ function Heads({ attention, settings, set }) {
     () => shown && { ...shown, columns: shown.columns.filter((place) => place < before) },
     [shown?.columns, before],
   );
-  const to = key === null ? "any word" : `“${columns[key].text}”`;
   if (!seen) return null;
-  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${`Heads by how much they look at ${to}`} hasSmall=${false} />
+  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${key === null ? "Heads by their largest weight on one word" : `Heads by their weight on “${columns[key].text}”`} hasSmall=${false} />
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
 }
 

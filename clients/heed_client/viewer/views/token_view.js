@@ -87,7 +87,7 @@ function Text({ attention, settings, set, shown }) {
   /** @param {Token | null} token @param {number | null} other  the one whose weight is shown */
   const sentence = (token, other) => {
     if (!token)
-      return `${average ? "How much all tokens look at each, on average. " : ""}Point at a token; click, or press Enter, to pin it.`;
+      return `${average ? "How much attention each token gets, on average. " : ""}Point at a token; click, or press Enter, to pin it.`;
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
     let most = other ?? 0;
