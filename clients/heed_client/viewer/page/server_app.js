@@ -15,7 +15,7 @@ import {
   towerOf,
 } from "heed/server/run.js";
 import { DRAWING } from "heed/server/generation.js";
-import { patchesOf, seenBy } from "heed/server/picture.js";
+import { patchesOf, preprocessorOf, seenBy } from "heed/server/picture.js";
 import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
 import { same, textsOf } from "heed/data/alignment.js";
@@ -65,7 +65,9 @@ export function ServerApp() {
   const model = usePromise(async () => (chosen.model ? modelOf(chosen.model) : null), [chosen.model, attempt]);
   const whole = model.value?.block === chosen.model ? model.value : null;
   const kind = chosen.kind || (whole ? openingKind(whole) : "weights");
-  const settings = useMemo(() => ({ ...chosen, kind }), [chosen, kind]);
+  /** @type {Settings["view"]} */
+  const view = chosen.view || (whole && writesAboutPicture(whole) ? "generate" : "");
+  const settings = useMemo(() => ({ ...chosen, kind, view }), [chosen, kind, view]);
   const current = useMemo(() => whole && towerOf(whole, kind), [whole, kind]);
   const answer = useAnswer(current, settings, request, attempt);
   const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
@@ -185,9 +187,14 @@ function useReconnect(error, onReady) {
 const Again = ({ error: { field, status = 0 }, onAgain }) =>
   !field && (status < 400 || status >= 429) && html`<button onClick=${onAgain}>try again</button>`;
 
+/** @param {import("heed/server/api.js").Model} model */
+const writesAboutPicture = (model) =>
+  Boolean(model.generate && preprocessorOf(model)) && openingKind(model) === "cross_weights";
+
 /** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model
  *  @param {import("heed/views/picture_view.js").Patches | null} patches  of its picture */
 const viewsOf = (model, patches) => ({
+  ...(writesAboutPicture(model) && GENERATE),
   ...(patches && PICTURE),
   ...VIEWS,
   ...(model.generate && GENERATE),

@@ -55,7 +55,7 @@ const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`
   <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
 
 /** The picture that the text is about. @param {TextsProps & {preprocessor: import("heed/server/picture.js").Preprocessor}} props */
-function PictureOfText({ model, isSecond, request, setRequest, setError, preprocessor }) {
+function PictureOfText({ model, settings, isSecond, request, setRequest, setError, preprocessor }) {
   const placeholder = /** @type {import("heed/server/api.js").Placeholder} */ (placeholderOf(model));
   const show = (/** @type {import("heed/server/run.js").Request} */ next) => {
     setError(null);
@@ -63,6 +63,10 @@ function PictureOfText({ model, isSecond, request, setRequest, setError, preproc
   };
   const showTest = () =>
     show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: "test picture" });
+  useEffect(() => {
+    const isOpening = settings.text === SENTENCE && settings.query === null && settings.key === null;
+    if (isOpening && !isSecond && !request) showTest();
+  }, [model]);
   const open = async (/** @type {File[]} */ files) => {
     try {
       show(await requestOf(files, preprocessor));
