@@ -10,6 +10,7 @@ ENDING = "FeatureExtractor"
 VARIANCE = 1e-7  # added to that of samples
 FFT = 512  # of AST's frames
 SLANEY_HZ, SLANEY_MEL, SLANEY_STEP = 1000.0, 15.0, 27.0 / np.log(6.4)  # where the scale becomes logarithmic
+MELS_8_KHZ = SLANEY_MEL + np.log(8000.0 / SLANEY_HZ) * SLANEY_STEP
 
 
 class AudioProcessor(ABC):
@@ -89,7 +90,7 @@ class Whisper(AudioProcessor):
         if content.get("dither"):
             raise ValueError("its feature extractor adds random numbers (dither)")
         self._window = np.hanning(self._length + 1)[:-1]
-        hertz = _slaney_hertz(np.linspace(_slaney(0.0), _slaney(8000.0), bins + 2))
+        hertz = _slaney_hertz(np.linspace(0.0, MELS_8_KHZ, bins + 2))
         filters = _triangles(np.linspace(0, self.rate // 2, 1 + self._length // 2), hertz)
         self._filters = filters * 2.0 / (hertz[2:] - hertz[:-2])
 
@@ -153,12 +154,6 @@ def _kaldi(hertz: Any) -> Any:
     return 1127.0 * np.log(1.0 + hertz / 700.0)
 
 
-def _slaney(hertz: float) -> float:
-    """The mel scale of Slaney's Auditory Toolbox: linear to 1,000 Hz, then logarithmic."""
-    if hertz < SLANEY_HZ:
-        return 3.0 * hertz / 200.0
-    return float(SLANEY_MEL + np.log(hertz / SLANEY_HZ) * SLANEY_STEP)
-
-
 def _slaney_hertz(mels: np.ndarray) -> np.ndarray:
+    """Frequencies by the mel scale of Slaney's Auditory Toolbox: linear to 1,000 Hz, then logarithmic."""
     return np.where(mels < SLANEY_MEL, 200.0 * mels / 3.0, SLANEY_HZ * np.exp((mels - SLANEY_MEL) / SLANEY_STEP))
