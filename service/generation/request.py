@@ -25,7 +25,7 @@ from service.selection.indices import MAX_ITEMS
 from service.selection.options import OPTIONS, read_selection
 from service.tensors.spec import TensorSpec
 from service.tokens.next_tokens import read_count
-from service.tokens.request import TextFields, decoded, read_texts
+from service.tokens.request import TextFields, decoded, read_flag, read_texts
 
 TEXTS = ("text", "text_pair", "truncation", "add_special_tokens")
 DECODER_TEXT, DECODER_IDS = "decoder_text", "decoder_input_ids"
@@ -106,9 +106,10 @@ def read(
     most = given.get(MAX_NEW)
     if most is not None:
         Number(1, whole=True).read(MAX_NEW, most)
-    flags = {name: _flag(given, name) for name in FLAGS}
+    flags = {name: bool(read_flag(given, name)) for name in FLAGS}
     options = {name: reader.items(name, given[name], MAX_ITEMS) for name in OPTIONS if name in given}
-    wanted = Wanted(_outputs(given, reader), read_selection(options), read_count(given.get("next_tokens"), model))
+    outputs = reader.texts("outputs", given["outputs"]) if "outputs" in given else ()
+    wanted = Wanted(outputs, read_selection(options), read_count(given.get("next_tokens"), model))
     decoder_text = given.get(DECODER_TEXT)
     if decoder_text is not None:
         if not isinstance(decoder_text, str | LongText):
@@ -174,17 +175,6 @@ def _require_source(fields: Mapping[str, Any], model: Model, instead: Sequence[s
 
 def _spec(name: str, model: Model) -> TensorSpec:
     return TensorSpec(name, IDS.dtype, IDS.shape) if name in (IDS.name, DECODER_IDS) else model.inputs[name]
-
-
-def _flag(fields: Mapping[str, Any], name: str) -> bool:
-    value = fields.get(name, False)
-    if not isinstance(value, bool):
-        raise Invalid(f"expected a boolean, got {describe(value)}", name)
-    return value
-
-
-def _outputs(fields: Mapping[str, Any], reader: JsonReader) -> list[str]:
-    return reader.texts("outputs", fields["outputs"]) if "outputs" in fields else []
 
 
 def _stops(fields: Mapping[str, Any], reader: JsonReader) -> list[str | int]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from service.base.errors import Invalid
 from service.codec.json_parser import JsonArray
-from service.codec.json_reader import describe
 from service.interventions.metrics import Metric, read_metric
 from service.interventions.request import FIELD, Intervention, InterventionReader, read_interventions
 from service.model.graph import Arrays
@@ -16,6 +15,7 @@ from service.model.model import Model
 from service.tensors.cast import is_finite
 from service.tensors.dims import Sizes, dim_size
 from service.tokens.next_tokens import last_places
+from service.tokens.request import read_flag
 
 BASELINE, DIFFERENCE = "baseline", "difference"
 MAX_METRICS = 8
@@ -72,9 +72,7 @@ def read_changes(given: Mapping[str, Any], reading: InterventionReader) -> Chang
     Raises:
         Malformed, Invalid, TooLarge: as ``read_interventions`` and ``read_metric``.
     """
-    baseline, difference = given.get(BASELINE), given.get(DIFFERENCE)
-    if baseline is not None and not isinstance(baseline, bool):
-        raise Invalid(f"expected a boolean, got {describe(baseline)}", BASELINE)
+    baseline, difference = read_flag(given, BASELINE), given.get(DIFFERENCE)
     if given.get(FIELD) is None:
         if baseline or difference is not None:
             raise Invalid(f"requires {FIELD}", BASELINE if baseline else DIFFERENCE)

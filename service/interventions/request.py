@@ -21,7 +21,7 @@ from service.native.request import collect
 from service.selection.indices import MAX_ITEMS, Indices, read_indices
 from service.tensors.spec import TensorSpec
 from service.tokens.request import FIELDS as TEXTS
-from service.tokens.request import TextFields, read_texts
+from service.tokens.request import TextFields, read_flag, read_texts
 
 FIELD, ONE = "interventions", "intervention"
 MAX_COUNT = 64
@@ -235,7 +235,7 @@ class InterventionReader:
         for flag, action in FLAGS.items():
             if flag in fields and action not in fields:
                 raise Malformed(f"requires {action}", flag)
-        is_flag = {flag: self._flag(fields, flag) for flag in FLAGS}
+        is_flag = {flag: bool(read_flag(fields, flag)) for flag in FLAGS}
         if is_flag["renormalize"] and not at.endswith(WEIGHTS):
             raise Invalid(f"not accepted at {at}: only weights have a sum", "renormalize")
         if is_flag["norm_match"] and (at.endswith(WEIGHTS) or "heads" in axes):
@@ -300,12 +300,6 @@ class InterventionReader:
         if not tokens:
             raise Invalid("expected one or more tokens", "tokens")
         return tokens
-
-    def _flag(self, fields: Mapping[str, Any], name: str) -> bool:
-        value = fields.get(name, False)
-        if not isinstance(value, bool):
-            raise Invalid(f"expected a boolean, got {describe(value)}", name)
-        return value
 
     def _number(self, name: str, value: Any) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -84,8 +84,8 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_
     result = TextFields(
         {prefix: given for prefix, given in (("", joined), (DECODER, _list(targets))) if given},
         isinstance(texts if texts is not None else targets, str),
-        _flag(fields, "truncation"),
-        _flag(fields, "add_special_tokens") is not False,
+        read_flag(fields, "truncation"),
+        read_flag(fields, "add_special_tokens") is not False,
         read_count(fields.get(NEXT_TOKENS), model),
     )
     check_size(result.size, max_bytes, "text")
@@ -223,7 +223,12 @@ def _size(text: Text) -> int:
     return len(text.encode()) if isinstance(text, str) else sum(map(_size, text))
 
 
-def _flag(fields: Mapping[str, Any], name: str) -> bool | None:
+def read_flag(fields: Mapping[str, Any], name: str) -> bool | None:
+    """The boolean in the field ``name``; None where it is null or not given.
+
+    Raises:
+        Invalid: it is of another type.
+    """
     value = fields.get(name)
     if value is None or isinstance(value, bool):
         return value

@@ -14,6 +14,7 @@ from service.interventions.metrics import Metric, read_metric
 from service.interventions.request import ONE, Intervention, InterventionReader, OtherRun, within
 from service.interventions.sweep.grid import grid_axes
 from service.selection.indices import Indices
+from service.tokens.request import read_flag
 
 OVER, POSITION, STREAM = "over", "position", "stream"
 ALL = "all"
@@ -45,9 +46,7 @@ def read_sweep(content: bytes, parts: Sequence[LongText | LongList], reading: In
         raise Malformed("missing (required)", ONE)
     intervention = reading.intervention(given[ONE], ONE)
     selected = _over(given.get(OVER), intervention, reading)
-    stream = given.get(STREAM, False)
-    if not isinstance(stream, bool):
-        raise Invalid(f"expected a boolean, got {describe(stream)}", STREAM)
+    stream = bool(read_flag(given, STREAM))
     position = given.get(POSITION)
     if position is not None and type(position) is not int:
         raise Invalid(f"expected a whole number, got {describe(position)}", POSITION)
