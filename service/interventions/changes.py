@@ -15,6 +15,7 @@ import numpy as np
 from service.base.errors import Invalid
 from service.interventions.request import Intervention, within
 from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, along_of, axes_of
+from service.model.graph import Graph
 
 ITEM_BYTES = 4
 Shape = tuple[int, ...]
@@ -118,15 +119,13 @@ class Change:
             if one.renormalize and not two.renormalize and first.meets(second, axes=-1):
                 raise Invalid(f"changes rows that {one.field} renormalizes: place it before that one", two.field)
 
-    def inputs(
-        self, site: str, values: Mapping[Intervention, np.ndarray], kinds: Collection[str]
-    ) -> dict[str, np.ndarray]:
-        """The graph's inputs by kind, of which the site has ``kinds``; ``values`` are what is added or replaces."""
+    def inputs(self, site: str, values: Mapping[Intervention, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:
+        """The inputs of ``graph`` that make the change at ``site``; ``values`` are what is added or replaces."""
         size = self.size([value.shape for value in values.values()])
         arrays = {KEEP: np.ones(size, np.float32), ADD: np.zeros(size, np.float32)}
-        if DIRECTION in kinds:
+        if f"{site}_{DIRECTION}" in graph.inputs:
             arrays[DIRECTION] = np.zeros(size, np.float32)
-        if RENORMALIZE in kinds:
+        if f"{site}_{RENORMALIZE}" in graph.inputs:
             arrays[RENORMALIZE] = np.zeros((*size[:-1], 1), np.float32)
         for place in self.places:
             one, index = place.intervention, self._index(place, size)

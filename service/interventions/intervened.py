@@ -11,7 +11,6 @@ from service.engine.task import Execute
 from service.interventions.changes import ITEM_BYTES, Change
 from service.interventions.comparison import BASELINE, DIFFERENCE, Changes
 from service.interventions.request import FIELD, OF_SITES
-from service.interventions.sites import KINDS
 from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
 from service.model.estimate import RunEstimate, number_count
 from service.model.graph import Arrays, Graph, RunOptions
@@ -113,8 +112,7 @@ class Intervened:
         changes: dict[str, np.ndarray] = {}
         for site, change in self._changes.items():
             found = {place.intervention: values.value(place, runs, self._own) for place in change.places}
-            kinds = [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
-            changes |= change.inputs(site, {one: array for one, array in found.items() if array is not None}, kinds)
+            changes |= change.inputs(site, {one: array for one, array in found.items() if array is not None}, graph)
         results = execute({**inputs, **changes}, outputs)
         if self._needs_own:
             unchanged = runs.found[None].outputs

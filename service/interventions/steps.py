@@ -112,7 +112,7 @@ class SequenceChanges:
         for site, places in self._places.items():
             if site.startswith(ENCODER):
                 found = {place.intervention: self._found[place.intervention] for place in places if place.has_value}
-                arrays |= Change(places[0].shape, places).inputs(site, found, _kinds(site, graph))
+                arrays |= Change(places[0].shape, places).inputs(site, found, graph)
         return arrays
 
     def of_step(self, graph: Graph, start: int, end: int) -> dict[str, np.ndarray]:
@@ -126,7 +126,7 @@ class SequenceChanges:
                 continue
             change = _change(start, end, [place for place, _ in parts])
             found = {place.intervention: value for place, value in parts if value is not None}
-            own = change.inputs(site, found, _kinds(site, graph))
+            own = change.inputs(site, found, graph)
             name = f"{site}_{ADD}"
             if site == WEIGHTS and end - start > 1 and own[name].any():
                 own[name] = own[name] * np.tri(end - start, end, start, dtype=np.float32)  # a query has no later keys
@@ -172,10 +172,6 @@ def _shape_of(place: Place, start: int, end: int) -> tuple[int, ...]:
         if site == WEIGHTS:
             shape[-1] = end
     return tuple(shape)
-
-
-def _kinds(site: str, graph: Graph) -> list[str]:
-    return [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
 
 
 def _is_of_prompt(one: Intervention) -> bool:

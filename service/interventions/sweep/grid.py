@@ -1,6 +1,6 @@
 """The grid of a sweep: its axes are some of those along which the intervention selects."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -9,6 +9,7 @@ import numpy as np
 
 from service.interventions.changes import Change, Place
 from service.interventions.sites import axes_of
+from service.model.graph import Graph
 
 LAYERS = 0  # the axis of layers in an activation
 
@@ -46,17 +47,17 @@ class Grid:
             yield (layer,), cells[cells[:, axis] == place]
 
     def inputs(
-        self, cells: np.ndarray, value: np.ndarray | None, kinds: Sequence[str], layer: int | None
+        self, cells: np.ndarray, value: np.ndarray | None, graph: Graph, layer: int | None
     ) -> dict[str, np.ndarray]:
-        """The graph's inputs of a run that has a row for each of ``cells``, of one ``layer``, or of all for None.
+        """The inputs of a run of ``graph`` that has a row for each of ``cells``, of one ``layer``, or of all for None.
 
         ``value`` is what is added at the place, or replaces it there.
         """
-        rows = [self._row(cell, value, kinds, layer) for cell in cells]
+        rows = [self._row(cell, value, graph, layer) for cell in cells]
         return {name: np.concatenate([row[name] for row in rows], axis=1) for name in rows[0]}
 
     def _row(
-        self, cell: np.ndarray, value: np.ndarray | None, kinds: Sequence[str], layer: int | None
+        self, cell: np.ndarray, value: np.ndarray | None, graph: Graph, layer: int | None
     ) -> dict[str, np.ndarray]:
         place, one = self.place, self.place.intervention
         chosen: dict[int, int] = dict(zip(self._numbers, cell.tolist(), strict=True))
@@ -73,7 +74,7 @@ class Grid:
         if layer is not None:
             picks[LAYERS], shape = np.array([0]), (1, *shape[1:])
         values = {} if value is None else {one: value}
-        return Change(shape, [replace(place, shape=shape, picks=tuple(picks))]).inputs(one.at, values, kinds)
+        return Change(shape, [replace(place, shape=shape, picks=tuple(picks))]).inputs(one.at, values, graph)
 
     @cached_property
     def _numbers(self) -> list[int]:

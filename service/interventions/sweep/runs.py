@@ -16,7 +16,7 @@ from service.interventions.changes import ITEM_BYTES
 from service.interventions.intervenable import ANSWER, END, HEAD, HIDDEN, START, Intervenable, layer_name
 from service.interventions.metrics import Metric
 from service.interventions.request import ONE
-from service.interventions.sites import KINDS, along_of
+from service.interventions.sites import along_of
 from service.interventions.sweep.grid import LAYERS, Grid
 from service.interventions.tasks import MAX_POSITIONS, batches, task_of
 from service.interventions.values import OUTPUT, WHOLE, Values, check_memory
@@ -144,7 +144,7 @@ class Sweep:
         if self._starts:
             output = self._through_layers(graph, layers, cells, inputs, options)
         else:
-            inputs |= self._changes(graph, cells, None)
+            inputs |= self.grid.inputs(cells, self._value, graph, None)
             output = self.model.run(graph, inputs, [self.metric.of], options)
         scores = self._at_position(output[self.metric.of], self.inputs)
         if not is_finite(scores):
@@ -160,18 +160,13 @@ class Sweep:
         hidden = np.repeat(self._hidden[layers[0]], len(cells), axis=0)
         for layer in range(layers[0], self.grid.place.shape[LAYERS]):
             part = self._version.graphs.beside(graph, layer_name(layer))
-            changes = self._changes(part, cells, layer) if layer in layers else {}
+            changes = self.grid.inputs(cells, self._value, part, layer) if layer in layers else {}
             hidden = self.model.run(part, {**inputs, **changes, START: hidden}, [END], options)[END]
         head = self._version.graphs.beside(graph, HEAD)
         if self._is_at_one_position:
             place = [self._place(hidden.shape[1], self.inputs)]
             hidden, inputs = np.ascontiguousarray(hidden[:, place]), self._version.at_positions(inputs, place)
         return self.model.run(head, {**inputs, START: hidden}, [self.metric.of], options)
-
-    def _changes(self, graph: Graph, cells: np.ndarray, layer: int | None) -> dict[str, np.ndarray]:
-        site = self.grid.place.intervention.at
-        kinds = [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
-        return self.grid.inputs(cells, self._value, kinds, layer)
 
     def _estimate(self, max_bytes: int, layers: Sequence[int], rows: int) -> RunEstimate:
         inputs = self._version.rows_of(self.inputs, rows)
