@@ -115,7 +115,7 @@ class Intervened:
             changes |= change.inputs(site, {one: array for one, array in found.items() if array is not None}, graph)
         results = execute({**inputs, **changes}, outputs)
         if self._needs_own:
-            unchanged = runs.found[None].outputs
+            unchanged = runs[None].outputs
             if compared.metrics:
                 found = compared.differences(results, unchanged, inputs, values.model)
                 self.further[DIFFERENCE] = orjson.dumps(found)

@@ -33,15 +33,7 @@ class Results(NamedTuple):
     activations: Arrays
 
 
-@dataclass(frozen=True)
-class Runs:
-    """Results of the other runs of a request, and of its own run without changes (None)."""
-
-    found: Mapping[OtherRun | None, Results]
-
-    def activation(self, run: OtherRun | None, site: str, layers: int) -> np.ndarray:
-        """What ``run`` has at ``site`` in all ``layers``."""
-        return self.found[run].activations[site][:layers]
+Runs = Mapping[OtherRun | None, Results]  # of the other runs of a request, and of its own run without changes (None)
 
 
 class Needs(NamedTuple):
@@ -159,12 +151,12 @@ class Values:
             OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
         """
         found: dict[OtherRun | None, Results] = {
-            run: others.found[run] if others else self._run(graph, run, inputs, options, outputs)
+            run: others[run] if others else self._run(graph, run, inputs, options, outputs)
             for run, inputs in self.inputs.items()
         }
         if self.has_mean or of_own:
             found[None] = self._run(graph, None, own, options, of_own)
-        return Runs(found)
+        return found
 
     def value(self, place: Place, runs: Runs, own: Arrays) -> np.ndarray | None:
         """What is added at ``place``, or replaces it there: [layers, batch, ...]; None if it is scaled."""
@@ -172,9 +164,9 @@ class Values:
         if one.source is not None:
             picks = [*place.picks]
             picks[along_of(one.at)] = place.source_positions
-            return _picked(runs.activation(one.source, one.at, place.shape[0]), picks)
+            return _picked(_activation(place, runs[one.source]), picks)
         if isinstance(one.replace, str):
-            return self._mean(place, runs.activation(None, one.at, place.shape[0]), own)
+            return self._mean(place, _activation(place, runs[None]), own)
         if one.replace is not None:
             return np.expand_dims(_full(self.numbers[f"{one.field}.replace"], place), BATCH)
         if one.add is None:
@@ -256,7 +248,7 @@ class Values:
         """The mean over its positions, by default the last one that is no padding, of the activation of ``run``."""
         assert run is not None, "a vector has numbers or a run"
         at = place.intervention.at
-        activation, along = runs.activation(run, at, place.shape[0]), along_of(at)
+        activation, along = _activation(place, runs[run]), along_of(at)
         size = activation.shape[along]
         if run.positions is None:
             positions = np.flatnonzero(_mask(at, self.inputs[run], (1, size)))[-1:]
@@ -312,6 +304,11 @@ def _mask(site: str, inputs: Arrays, shape: tuple[int, int]) -> np.ndarray:
     ids = ids_of(site, inputs.keys())
     prefix = "decoder_" if ids == DECODER_IDS else ""
     return np.broadcast_to(inputs.get(f"{prefix}attention_mask", 1) if ids in inputs else 1, shape)
+
+
+def _activation(place: Place, results: Results) -> np.ndarray:
+    """What a run has at the site of ``place``, in all of its layers."""
+    return results.activations[place.intervention.at][: place.shape[0]]
 
 
 def _picked(activation: np.ndarray, picks: Sequence[np.ndarray | None]) -> np.ndarray:

@@ -119,14 +119,14 @@ class Sweep:
         """
         outputs = [self.metric.of]
         runs = self._values.runs(graph, self.inputs, options, outputs, [*outputs, *([HIDDEN] if self._starts else [])])
-        self._hidden = runs.found[None].outputs.get(HIDDEN)
+        self._hidden = runs[None].outputs.get(HIDDEN)
         self._value = self._values.value(self.grid.place, runs, self.inputs)
-        scores = self._at_position(runs.found[None].outputs[self.metric.of], self.inputs).copy()
+        scores = self._at_position(runs[None].outputs[self.metric.of], self.inputs).copy()
         self._scores = scores[0]
         self.unchanged = float(self.metric(scores, scores[0])[0])
         source = self.grid.place.intervention.source
         if source is not None:
-            theirs = runs.found[source].outputs[self.metric.of]
+            theirs = runs[source].outputs[self.metric.of]
             has_images = theirs.shape[-1] == scores.shape[-1]  # as many as the sweep
             length = theirs.shape[1] if theirs.ndim > 2 else 0
             if has_images and (self.position is None or not length or -length <= self.position < length):
