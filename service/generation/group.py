@@ -239,7 +239,7 @@ class SequenceGroup:
             (past, staying[one], one.computed) if one in staying else (_own(one), 0, one.computed)
             for one in self.members
         ]
-        joined = Past.joined(sources, rows, len(sources))
+        joined = Past.joined(sources, rows)
         self._slots = [*self.members]
         for one in self.members:
             one.past = None
@@ -248,7 +248,7 @@ class SequenceGroup:
 
 def _taken(past: Past, slot: int, sequence: GrowingSequence) -> Past:
     """A past of the sequence in ``slot`` alone, with room for all of its tokens."""
-    return Past.joined([(past, slot, sequence.computed)], sequence.end, 1)
+    return Past.joined([(past, slot, sequence.computed)], sequence.end)
 
 
 def _own(sequence: GrowingSequence) -> Past:

@@ -45,14 +45,11 @@ class Past:
             buffer[start:stop, slot] = given
 
     @classmethod
-    def joined(cls, sources: Sequence[tuple["Past", int, int]], rows: int, slots: int) -> "Past":
-        """A past of the sequences ``sources``: past, slot, and length of each. Further slots have zeros."""
-        longest = max(length for _, _, length in sources)
+    def joined(cls, sources: Sequence[tuple["Past", int, int]], rows: int) -> "Past":
+        """A past of the sequences ``sources``: past, slot, and length of each."""
         first = sources[0][0]
-        joined = cls(first._shapes, rows, slots, first._allocate)
-        joined.end = longest
+        joined = cls(first._shapes, rows, len(sources), first._allocate)
+        joined.end = max(length for _, _, length in sources)
         for slot, (source, source_slot, length) in enumerate(sources):
             joined.place(slot, source, source_slot, length)
-        for buffer in joined._buffers.values():
-            buffer[1 : 1 + longest, len(sources) :] = 0
         return joined
