@@ -8,7 +8,6 @@ sequences goes on alone, so that an error is that of the sequence that causes it
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -35,13 +34,12 @@ class Member:
         self.group: Group | None = None
         self.is_late = False  # the group does not wait for it
         self._accept = accept
-        self._unread: deque[Arrays | Exception] = deque()
-        self._arrival = asyncio.Event()
+        self._unread: asyncio.Queue[Arrays | Exception] = asyncio.Queue()
 
     @property
     def is_ready(self) -> bool:
         """Whether its next step may begin; after it was late, only when all before are read."""
-        return len(self._unread) < (1 if self.is_late else MAX_UNREAD)
+        return self._unread.qsize() < (1 if self.is_late else MAX_UNREAD)
 
     def put(self, step: Arrays | Exception) -> None:
         """Add a step, or the error that ends the sequence."""
@@ -50,8 +48,7 @@ class Member:
             self.sequence.has_ended |= isinstance(step, Exception) or not self._accept(step)
         except Exception as error:  # it is this sequence's, not its group's
             step, self.sequence.has_ended = error, True
-        self._unread.append(step)
-        self._arrival.set()
+        self._unread.put_nowait(step)
 
     async def steps(self) -> AsyncGenerator[Arrays]:
         """Each step as it comes.
@@ -59,11 +56,8 @@ class Member:
         Raises:
             Exception: the error that ended the sequence.
         """
-        while self._unread or not self.sequence.has_ended:
-            if not self._unread:
-                self._arrival.clear()
-                await self._arrival.wait()
-            step = self._unread.popleft()
+        while not self._unread.empty() or not self.sequence.has_ended:
+            step = await self._unread.get()
             if self.group is not None:
                 self.group.change.set()
             if isinstance(step, Exception):
