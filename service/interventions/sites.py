@@ -40,6 +40,11 @@ class Sites(BaseModel, frozen=True):
         """The sites that generation has."""
         return self.model_copy(update={"sites": {name: self.sites[name] for name in self.generation.sites}})
 
+    @property
+    def has_positionwise_head(self) -> bool:
+        """Whether there is a head that computes each position from its own hidden state."""
+        return self.head is not None and self.head.is_positionwise
+
     def shape(self, site: str, sizes: Sizes) -> tuple[int, ...]:
         """The shape of ``site`` in a run of these sizes."""
         return tuple(dim_size(dim, sizes) for dim in self.sites[site])

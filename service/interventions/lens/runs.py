@@ -106,11 +106,12 @@ class Lens:
         """
         assert self._hidden is not None, "the model's run is first"
         hidden, inputs = self._hidden[self.layers[[*places]], 0], self.inputs
-        if self._is_positionwise:
+        is_positionwise = self._version.sites.has_positionwise_head
+        if is_positionwise:
             hidden, inputs = hidden[:, self.positions], self._version.at_positions(inputs, self.positions.tolist())
         inputs = self._version.in_rows(graph.select_inputs(inputs), len(places)) | {START: np.ascontiguousarray(hidden)}
         logits = self.model.run(graph, inputs, [ANSWER], options)[ANSWER]
-        self._read(logits if self._is_positionwise else logits[:, self.positions], places)
+        self._read(logits if is_positionwise else logits[:, self.positions], places)
 
     def _read(self, logits: np.ndarray, places: Sequence[int]) -> None:
         """Keep the likeliest tokens of ``logits`` [layers, positions, vocabulary], and the ranks of the next ones."""
@@ -140,13 +141,8 @@ class Lens:
         return RunEstimate({**self._sizes, "batch": rows}, graph, numbers * width, memory)
 
     @property
-    def _is_positionwise(self) -> bool:
-        head = self._version.sites.head
-        return head is not None and head.is_positionwise
-
-    @property
     def _positions_of_run(self) -> int:
-        return len(self.positions) if self._is_positionwise else self._length
+        return len(self.positions) if self._version.sites.has_positionwise_head else self._length
 
 
 def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -70,8 +70,7 @@ class StepLens:
 
 def has_step_lens(model: Model, version: Intervenable | None) -> bool:
     """Whether the ``version`` of ``model`` has a graph for a lens in generation."""
-    head = version.sites.head if version else None
-    return head is not None and head.is_positionwise and HIDDEN in model.outputs
+    return version is not None and version.sites.has_positionwise_head and HIDDEN in model.outputs
 
 
 def lens_graphs(model: Model, version: Intervenable | None) -> Intervenable:

@@ -163,7 +163,7 @@ class Sweep:
             changes = self.grid.inputs(cells, self._value, part, layer) if layer in layers else {}
             hidden = self.model.run(part, {**inputs, **changes, START: hidden}, [END], options)[END]
         head = self._version.graphs.beside(graph, HEAD)
-        if self._is_at_one_position:
+        if self.metric.of == ANSWER and self._version.sites.has_positionwise_head:
             place = [self._place(hidden.shape[1], self.inputs)]
             hidden, inputs = np.ascontiguousarray(hidden[:, place]), self._version.at_positions(inputs, place)
         return self.model.run(head, {**inputs, START: hidden}, [self.metric.of], options)
@@ -190,12 +190,6 @@ class Sweep:
         """The number of positions."""
         at = self.grid.place.intervention.at
         return self.grid.place.shape[along_of(at)]
-
-    @property
-    def _is_at_one_position(self) -> bool:
-        """Whether the output at one position needs no other."""
-        head = self._version.sites.head
-        return self.metric.of == ANSWER and head is not None and head.is_positionwise
 
     def _place(self, length: int, inputs: Arrays) -> int:
         """The position of the output: by default the last token of a language model, the first one of others.
