@@ -12,7 +12,6 @@ from service.media.source import FileSource
 if TYPE_CHECKING:  # it needs soundfile and soxr, which may be missing
     from service.media.sound import Sound
 
-AUDIO_INPUTS = ("input_values", "input_features")
 MASK_INPUT = "attention_mask"
 
 
@@ -21,7 +20,7 @@ class AudioSource(FileSource["Sound", AudioProcessor]):
 
     name = "audio"
     kinds = "WAV or FLAC"
-    names = AUDIO_INPUTS
+    names = ("input_values", "input_features")
 
     def opened(self, content: bytearray, field: str) -> "Sound":
         from service.media.sound import Sound
@@ -48,7 +47,5 @@ class AudioSource(FileSource["Sound", AudioProcessor]):
         return tensor
 
     def beside(self, files: Sequence["Sound"], processor: AudioProcessor) -> dict[str, np.ndarray]:
-        if not processor.returns_mask:
-            return {}
         counts = np.array([file.samples(processor.rate) for file in files])
         return {MASK_INPUT: (np.arange(processor.longest) < counts[:, None]).astype(np.int64)}

@@ -55,8 +55,6 @@ class ImageSource(FileSource["Picture", "ImageProcessor"]):
         return processor(picture)
 
     def beside(self, files: Sequence["Picture"], processor: "ImageProcessor") -> dict[str, np.ndarray]:
-        if not processor.returns_mask:
-            return {}
         return {PIXEL_MASK: np.stack([processor.mask(*file.size) for file in files])}
 
 

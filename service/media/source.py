@@ -133,7 +133,7 @@ class FileSource(InputSource[Files], Generic[F, P]):
 
     @abstractmethod
     def beside(self, files: Sequence[F], processor: P) -> dict[str, np.ndarray]:
-        """The mask of the padding of files whose tensors are computed, if there is one, with the axis of the batch."""
+        """The mask of the padding of files whose tensors are computed, with the axis of the batch."""
 
     def input_of(self, model: Model) -> str | None:
         """The name of the input that the files of a model become."""
@@ -189,7 +189,7 @@ class FileSource(InputSource[Files], Generic[F, P]):
         context.reservation.add(max(sizes) + ITEM_BYTES * values[0].size + values.nbytes + mask_bytes)
         for index, (file, size) in enumerate(zip(files, sizes, strict=True)):
             values[index] = yield Stage(self._processing, size, partial(self.tensor, file, processor))
-        made = {name: values, **self.beside(files, processor)}
+        made = {name: values, **(self.beside(files, processor) if processor.returns_mask else {})}
         omits_batch = reference.is_single and model.inputs[name].shape[0] == BATCH
         return {name: array[0] if omits_batch else array for name, array in made.items()}
 
