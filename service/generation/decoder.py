@@ -37,7 +37,6 @@ class Generation(BaseModel, frozen=True):
     counts_pictures: bool = False
     past: tuple[tuple[int, int], ...] = ()  # of the keys and values of each layer in turn: heads, width
     pads_left: bool = False
-    in_place: bool = False
     quantized: QuantizedDescription | None = None
     tokens: dict[str, Any] = {}
 
