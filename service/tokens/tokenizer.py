@@ -4,6 +4,7 @@ The library is written in Rust and releases the interpreter's lock while it enco
 while it converts its results to Python lists, so long results are converted in pieces.
 """
 
+import copy
 import logging
 import os
 import threading
@@ -75,14 +76,11 @@ class Tokenizer:
     def __init__(self, file: Path, placeholder: Placeholder | None = None) -> None:
         import tokenizers
 
-        self._library = tokenizers
         whole: tokenizers.Tokenizer = _call(lambda: tokenizers.Tokenizer.from_file(str(file)))
         self._truncation = whole.truncation or {}
         self.max_length: int | None = self._truncation.get("max_length")  # to which the file truncates
         padding = whole.padding or {}
-        self._pad_id: int = padding.get("pad_id", 0)
-        self._pad_type_id: int = padding.get("pad_type_id", 0)
-        self._pad_token: str = padding.get("pad_token", "[PAD]")
+        self._pad = padding.get("pad_id", 0), padding.get("pad_type_id", 0), padding.get("pad_token", "[PAD]")
         self._pads_left = padding.get("direction") == "left"
         whole.no_padding()
         whole.no_truncation()
@@ -208,7 +206,7 @@ class Tokenizer:
         with self._lock:
             tokenizer = self._by_length.get(length)
             if tokenizer is None:
-                tokenizer = self._library.Tokenizer.from_str(self._by_length[None].to_str())
+                tokenizer = copy.deepcopy(self._by_length[None])
                 options = {name: self._truncation[name] for name in ("strategy", "direction") if self._truncation}
                 assert length is not None, "the one that does not truncate is there from the start"
                 tokenizer.enable_truncation(length, **options)
@@ -258,7 +256,7 @@ class Tokenizer:
         """``rows`` with the same length."""
         lengths = [sum(len(piece.ids) for piece in row) for row in rows]
         longest = max(lengths)
-        padding = {length: self._padding(longest - length) for length in {*lengths} - {longest}}
+        padding = {length: _repeated(longest - length, *self._pad, (0, 0), None) for length in {*lengths} - {longest}}
         for row, length in zip(rows, lengths, strict=True):
             if length < longest:
                 row.insert(0 if self._pads_left else len(row), padding[length])
@@ -280,9 +278,6 @@ class Tokenizer:
             [[piece.sequence_ids for piece in row] for row in rows],
             truncated,
         )
-
-    def _padding(self, count: int) -> _Piece:
-        return _repeated(count, self._pad_id, self._pad_type_id, self._pad_token, (0, 0), None)
 
 
 def _repeated(count: int, token: int, type_id: int, *elements: Any) -> _Piece:
