@@ -28,9 +28,11 @@ class StoredInputs(Protocol):
     @property
     def is_quick(self) -> bool:
         """Whether the run needs no lock and no verification."""
+        return False
 
     def verify(self) -> None:
         """Check the stored numbers before their first use in this process, which may take long."""
+        return
 
     def run(
         self,

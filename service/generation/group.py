@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.engine.task import Execute, InferenceTask
+from service.engine.task import Execute, InferenceTask, StoredInputs
 from service.generation.decoder import CHANGED, DECODE, ENCODER, LOGITS, OUTPUT, Decoder
 from service.generation.past import Past
 from service.generation.sequence import Arrays, GrowingSequence
@@ -26,13 +26,11 @@ MAX_SHARED = 32  # sequences in a run: with more, a step is no longer bound by r
 Step = Arrays | Exception
 
 
-class SequenceGroup:
+class SequenceGroup(StoredInputs):
     """Sequences in the slots of one past. ``members`` are those of the next run, ``steps`` the results of the last one.
 
     A sequence that is no longer a member leaves its slot, with a past of its own unless it has ended.
     """
-
-    is_quick = False  # a step runs in a thread
 
     def __init__(self, sequence: GrowingSequence) -> None:
         self.decoder: Decoder = sequence.decoder
@@ -81,9 +79,6 @@ class SequenceGroup:
         """Bytes of the past of the next run, beyond those that its members have reserved for theirs."""
         slots, rows, _ = self._layout()
         return max(0, slots * rows - sum(one.end for one in self.members)) * self.decoder.position_bytes
-
-    def verify(self) -> None:
-        """Nothing is to be checked."""
 
     def run(
         self, graph: Graph, _execute: Execute, _inputs: Arrays, _outputs: Sequence[str], options: RunOptions | None

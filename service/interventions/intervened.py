@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 
 from service.base.errors import Invalid
-from service.engine.task import Execute
+from service.engine.task import Execute, StoredInputs
 from service.interventions.changes import ITEM_BYTES, Change
 from service.interventions.comparison import BASELINE, DIFFERENCE, Changes
 from service.interventions.request import FIELD, OF_SITES
@@ -18,10 +18,9 @@ from service.model.graph import Arrays, Graph, RunOptions
 ALONE = ("output", "embedding")  # the outputs of OUTPUT
 
 
-class Intervened:
+class Intervened(StoredInputs):
     """The changes of one request, by ``values``; ``compared`` says how they are compared with the run without them."""
 
-    is_quick = False
     is_long_to_add = True
 
     def __init__(self, values: Values, compared: Changes) -> None:
@@ -48,9 +47,6 @@ class Intervened:
     def _needs_own(self) -> bool:
         """Whether outputs of the run without changes are needed."""
         return self._compared.has_baseline or bool(self._compared.metrics)
-
-    def verify(self) -> None:
-        """Nothing is to be checked."""
 
     def covers(self, given: Sequence[str] | Mapping[str, object]) -> list[str]:
         return [*given]

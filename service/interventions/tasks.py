@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from service.base.errors import TooMuchMemory
-from service.engine.task import Execute, InferenceTask
+from service.engine.task import Execute, InferenceTask, StoredInputs
 from service.model.estimate import RunEstimate
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
@@ -18,14 +18,10 @@ MAX_POSITIONS = 512  # of a run
 
 
 @dataclass(frozen=True)
-class OwnRun:
+class OwnRun(StoredInputs):
     """A run, as the engine takes it: ``compute`` is called with its graph, in one thread or several."""
 
     compute: Callable[[Graph, RunOptions | None], None]
-    is_quick = False
-
-    def verify(self) -> None:
-        """Nothing is to be checked."""
 
     def run(
         self, graph: Graph, _execute: Execute, _inputs: Arrays, _outputs: Sequence[str], options: RunOptions | None
