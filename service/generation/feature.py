@@ -16,7 +16,7 @@ from service.generation.triton import GENERATE, STREAM, TritonEndpoint
 from service.interventions.lens.steps import has_step_lens
 from service.interventions.source import InterventionSource
 from service.model.model import Model
-from service.native.endpoint import AttentionEndpoint
+from service.native.endpoint import AttentionEndpoint, block_routes
 from service.native.schemas import GenerateDescription
 from service.telemetry.shared_metrics import Key
 from service.v2.paths import OF_MODEL, OF_VERSION
@@ -40,7 +40,7 @@ class GenerationFeature(Feature):
         native, triton = (
             kind(pipeline, self._decoders, scheduler, self._source) for kind in (GenerateEndpoint, TritonEndpoint)
         )
-        routes = [Route(f"/v1/generate/{{block}}{slash}", native, methods=["POST"]) for slash in ("", "/")]
+        routes = block_routes(generate=native)
         for model in (OF_MODEL, OF_VERSION):
             routes += [Route(f"/v2{model}/{name}", triton, methods=["POST"]) for name in (GENERATE, STREAM)]
         return routes

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
 
 from service.feature import Core, Feature
 from service.inference.source import InputSource
@@ -20,7 +19,7 @@ from service.interventions.sweep.endpoint import SweepEndpoint
 from service.model.feature_graphs import FeatureGraphs
 from service.model.model import Model
 from service.model.spec import CANONICAL
-from service.native.endpoint import AttentionEndpoint
+from service.native.endpoint import AttentionEndpoint, block_routes
 from service.ort.onnx_metadata import metadata
 
 
@@ -38,15 +37,7 @@ class InterventionsFeature(Feature):
 
     def routes(self, core: Core) -> Sequence[Route]:
         pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
-        endpoints: dict[str, ASGIApp] = {
-            "sweep": SweepEndpoint(pipeline, self.source),
-            "lens": LensEndpoint(pipeline, self.source),
-        }
-        return [
-            Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"])
-            for name, endpoint in endpoints.items()
-            for slash in ("", "/")
-        ]
+        return block_routes(sweep=SweepEndpoint(pipeline, self.source), lens=LensEndpoint(pipeline, self.source))
 
     def documented_routes(self, _: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         versions = [(model, self.source.versions.get(model)) for model in blocks.values()]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from starlette.routing import Route
-from starlette.types import Receive
+from starlette.types import ASGIApp, Receive
 
 from service.base.cost import AssumedCost
 from service.codec.json_slices import SEND_TENSORS
@@ -142,8 +142,18 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         return (yield from self.complete(parsed, tensors, model, context))
 
 
+def block_routes(**endpoints: ASGIApp) -> list[Route]:
+    """The routes ``/v1/<name>/{block}`` of ``endpoints`` by name, with and without a slash at the end.
+
+    The documentation has a path for each block.
+    """
+    return [
+        Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"], include_in_schema=False)
+        for name, endpoint in endpoints.items()
+        for slash in ("", "/")
+    ]
+
+
 def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:
-    """The routes that run blocks, with and without a slash at the end; the documentation has a path for each block."""
-    endpoint = AttentionEndpoint(repository, settings, engine, source)
-    path = "/v1/attention/{block}"
-    return [Route(path + slash, endpoint, methods=["POST"], include_in_schema=False) for slash in ("", "/")]
+    """The routes that run blocks."""
+    return block_routes(attention=AttentionEndpoint(repository, settings, engine, source))

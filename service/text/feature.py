@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
 
 from service.feature import Core, Feature
 from service.model.model import Model
 from service.model.spec import TOKEN_INPUTS
+from service.native.endpoint import block_routes
 from service.text import openapi
 from service.text.endpoint import TextEndpoint, TokenizeEndpoint
 from service.tokens.tokenizer import load_tokenizer
@@ -19,12 +19,7 @@ class TextFeature(Feature):
 
     def routes(self, core: Core) -> Sequence[Route]:
         texts = TextEndpoint(core.repository, core.settings, core.engine, core.source)
-        endpoints: dict[str, ASGIApp] = {"text": texts, "tokenize": TokenizeEndpoint(texts)}
-        return [
-            Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"])
-            for name, endpoint in endpoints.items()
-            for slash in ("", "/")
-        ]
+        return block_routes(text=texts, tokenize=TokenizeEndpoint(texts))
 
     def load(self, folder: Path, model: Model) -> None:
         if not model.inputs.keys().isdisjoint(TOKEN_INPUTS):
