@@ -3,7 +3,6 @@
 ``generation`` also builds on ``interventions``.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,18 +28,18 @@ class Core:
     source: InputSource[Any]
 
 
-class Feature(ABC):
+class Feature:
     """Routes, their documentation, metrics, files of models, and a source of inputs for the inference of both APIs."""
 
     source: InputSource[Any] | None = None
 
-    @abstractmethod
-    def routes(self, core: Core) -> Sequence[Route]:
+    def routes(self, _core: Core) -> Sequence[Route]:
         """The routes; the OpenAPI document has others in their place."""
+        return ()
 
-    @abstractmethod
-    def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
-        """The routes as the OpenAPI document has them, with bodies for the loaded ``blocks``."""
+    def documented_routes(self, _core: Core, _blocks: dict[str, Model]) -> Sequence[BaseRoute]:
+        """The routes as the OpenAPI document has them, with bodies for the loaded blocks."""
+        return ()
 
     def load(self, _folder: Path, _model: Model) -> None:
         """Read a version's files for the feature, and set the attributes of its model that are made of them.

@@ -1,13 +1,11 @@
 """Files of pictures and of sound as features of the service."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from starlette.routing import BaseRoute, Route
-
-from service.feature import Core, Feature
+from service.feature import Feature
 from service.media.audio import MASK_INPUT, AudioSource
 from service.media.images import ImageSource
 from service.media.preprocessor import PIXEL_MASK, PREPROCESSOR_FILE, preprocessor, read_preprocessor
@@ -15,17 +13,11 @@ from service.media.source import FileSource
 from service.model.model import Model
 
 
-class FileFeature(Feature):
+class FileFeature(Feature, ABC):
     """A field of the native API's requests with files, for the models that have one of the source's inputs."""
 
     source: FileSource[Any, Any]
     inner: str  # the name of the processor's file in that of a processor of texts, too
-
-    def routes(self, _: Core) -> Sequence[Route]:
-        return ()
-
-    def documented_routes(self, _: Core, _blocks: dict[str, Model]) -> Sequence[BaseRoute]:
-        return ()
 
     def load(self, folder: Path, model: Model) -> None:
         name = self.source.input_of(model)
