@@ -15,7 +15,7 @@ from service.interventions.lens.request import TOP_K
 from service.interventions.request import FIELD as INTERVENTIONS
 from service.interventions.request import MAX_COUNT as MAX_INTERVENTIONS
 from service.interventions.schemas import Intervention
-from service.native.openapi import Absent, Integers, LargestWeights, Numbers, model_class, problems
+from service.native.openapi import Absent, Integers, LargestWeights, Numbers, model_class, operation, problems
 from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
 from service.selection.options import OPTIONS
 from service.tokens.next_tokens import MAX_COUNT
@@ -173,9 +173,6 @@ def triton_routes() -> list[APIRoute]:
 
 def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: FieldDefinitions) -> APIRoute:
     """The documented route of a model, with the fields that it takes; ``files`` are those in place of an input."""
-
-    def generate(body: Any) -> None: ...
-
     model = decoder.model
     fields: list[tuple[Any, Any]] = [
         (option.kind.annotation | None, Field(option.default, alias=name, description=option.description))
@@ -198,12 +195,11 @@ def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: Fiel
             description="number of predictions of each layer to return for each token")))  # fmt: skip
     choices = create_model("GenerateChoices", __base__=GenerateFields)
     body = model_class(f"{model.name}_generate_request", choices, fields)
-    generate.__annotations__["body"] = Annotated[body, Body()]
     example = {"text": EXAMPLE} if model.tokenizer else {"input_ids": [5, 6, 7]}
-    return APIRoute(
+    return operation(
         f"/v1/generate/{model.name}",
-        generate,
-        methods=["POST"],
+        body,
+        example,
         tags=["text"],
         summary=f"Generate with {model.name}",
         description="Generates tokens after a prompt and returns the attention of each.",
@@ -211,5 +207,4 @@ def route(decoder: Decoder, has_interventions: bool, has_lens: bool, files: Fiel
         response_model=GenerateAnswer,
         response_description="The text, and each of its tokens",
         responses=problems(*STATUSES),
-        openapi_extra={"requestBody": {"content": {"application/json": {"example": example}}}},
     )

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
@@ -13,7 +12,7 @@ from service.interventions.metrics import KINDS
 from service.interventions.request import MAX_COUNT
 from service.interventions.schemas import Indices, Intervention
 from service.model.model import Model
-from service.native.openapi import Absent, Integers, Numbers, model_class, problems
+from service.native.openapi import Absent, Integers, Numbers, model_class, operation, problems
 from service.native.text_schemas import EXAMPLE, Tokens
 from service.tokens.next_tokens import MAX_COUNT as MAX_TOKENS
 
@@ -110,27 +109,23 @@ def _route(
     name: str, model: Model, files: FieldDefinitions, fields: type[BaseModel], answer: type[BaseModel], summary: str,
     described: str,
 ) -> APIRoute:  # fmt: skip
-    def operation(body: Any) -> None: ...
-
     own: list[tuple[Any, Any]] = [
         (Any, Field(None, alias=name, description="in place of a text")) for name in model.inputs
     ]
     of_files: dict[str, Any] = {**files}
     choices = create_model(f"{name.title()}Choices", __base__=fields, **of_files)
     body = model_class(f"{model.name}_{name}_request", choices, own)
-    operation.__annotations__["body"] = Annotated[body, Body()]
     assert model.spec is not None, "models of transformers have one"
     run = {"text": EXAMPLE} if model.tokenizer else model.spec.example
     change = {"intervention": EXAMPLE_CHANGE, "over": {"layers": "all"}} if name == "sweep" else {}
-    return APIRoute(
+    return operation(
         f"/v1/{name}/{model.name}",
-        operation,
-        methods=["POST"],
+        body,
+        {**run, **change},
         tags=["interventions"],
         summary=f"{summary}, of {model.name}",
         operation_id=f"{name}_{model.name}",
         response_model=answer,
         response_description=described,
         responses=problems(*STATUSES),
-        openapi_extra={"requestBody": {"content": {"application/json": {"example": {**run, **change}}}}},
     )

@@ -120,6 +120,16 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": meaning(status), "content": content} for status in statuses}
 
 
+def operation(path: str, body: Any, example: Any, **about: Any) -> APIRoute:
+    """The documented route of a POST with a JSON ``body`` such as ``example``; ``about`` are fields of ``APIRoute``."""
+
+    def run(body: Any) -> None: ...
+
+    run.__annotations__["body"] = Annotated[body, Body()]
+    request = {"content": {"application/json": {"example": example}}}
+    return APIRoute(path, run, methods=["POST"], openapi_extra={"requestBody": request}, **about)
+
+
 def routes(blocks: dict[str, Model], source: InputSource[Any]) -> list[APIRoute]:
     """A documented route for each of ``blocks``, and one for any; one undocumented route answers them all.
 

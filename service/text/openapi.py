@@ -2,13 +2,12 @@
 
 from typing import Annotated, Any
 
-from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
 from service.inference.source import InputSource
 from service.model.model import Model
-from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, problems
+from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, operation, problems
 from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
 from service.tokens.next_tokens import FIELD as NEXT_TOKENS
 from service.tokens.next_tokens import MAX_COUNT
@@ -46,8 +45,6 @@ def routes(blocks: dict[str, Model], source: InputSource[Any]) -> list[APIRoute]
 
 
 def _run(model: Model, source: InputSource[Any]) -> APIRoute:
-    def run(body: Any) -> None: ...
-
     inputs: list[tuple[Any, Any]] = [
         (Any, Field(None, alias=name, description="see the operation without text"))
         for name in model.inputs
@@ -63,11 +60,10 @@ def _run(model: Model, source: InputSource[Any]) -> APIRoute:
         answered.append((tokens, Field(None, alias=NEXT_TOKENS, description=description)))
     choices = create_model("TextChoices", __base__=(choices_of(model, source.fields_for(model)), TextFields))
     body = model_class(f"{model.name}_text_request", choices, inputs)
-    run.__annotations__["body"] = Annotated[body, Body()]
-    return APIRoute(
+    return operation(
         f"/v1/text/{model.name}",
-        run,
-        methods=["POST"],
+        body,
+        _example(model),
         tags=["text"],
         summary=f"Run {model.name} on texts",
         description="The model's tokenizer makes token ids of the texts. The answer has the tokens beside the outputs.",
@@ -75,17 +71,14 @@ def _run(model: Model, source: InputSource[Any]) -> APIRoute:
         response_model=model_class(f"{model.name}_text_answer", Tokens, answered),
         response_description="The tokens and the requested outputs",
         responses=problems(*sorted(STATUSES | {503, 504, 507})),
-        openapi_extra={"requestBody": {"content": {"application/json": {"example": _example(model)}}}},
     )
 
 
 def _tokenize(model: Model) -> APIRoute:
-    def tokenize(body: TextFields) -> None: ...
-
-    return APIRoute(
+    return operation(
         f"/v1/tokenize/{model.name}",
-        tokenize,
-        methods=["POST"],
+        TextFields,
+        _example(model),
         tags=["text"],
         summary=f"Tokenize texts as {model.name} does",
         description="The model is not run.",
@@ -93,7 +86,6 @@ def _tokenize(model: Model) -> APIRoute:
         response_model=AllTokens,
         response_description="The tokens",
         responses=problems(*sorted(STATUSES)),
-        openapi_extra={"requestBody": {"content": {"application/json": {"example": _example(model)}}}},
     )
 
 
