@@ -18,6 +18,7 @@ from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, along
 from service.model.graph import Graph
 
 ITEM_BYTES = 4
+COPIES = 4  # inputs of a site that may be as large as its activation
 Shape = tuple[int, ...]
 
 
@@ -104,7 +105,7 @@ class Change:
 
     def memory(self) -> int:
         """Bytes of the arrays."""
-        return 4 * ITEM_BYTES * prod(self.shape)
+        return COPIES * ITEM_BYTES * prod(self.shape)
 
     def check(self) -> None:
         """Check that the changes can be composed in their order; the graph divides by the sum at the end.

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from service.tensors.dims import Sizes, dim_size
 
 WEIGHTS, HEADS = "weights", "head_output"  # ends of the names of sites with heads
-KINDS = KEEP, ADD, DIRECTION, RENORMALIZE = "keep", "add", "direction", "renormalize"  # ends of names of inputs
+KEEP, ADD, DIRECTION, RENORMALIZE = "keep", "add", "direction", "renormalize"  # ends of names of inputs
 RETURNED = {"hidden": "hidden_states", "encoder_hidden": "encoder_hidden_states"}  # sites by another name in outputs
 DECODER_IDS, IDS = "decoder_input_ids", "input_ids"
 

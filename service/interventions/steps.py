@@ -12,15 +12,14 @@ from threading import Lock
 
 import numpy as np
 
-from service.interventions.changes import ITEM_BYTES, Change, Place
+from service.interventions.changes import COPIES, ITEM_BYTES, Change, Place
 from service.interventions.request import Intervention, within
-from service.interventions.sites import ADD, KINDS, WEIGHTS, along_of, axes_of
+from service.interventions.sites import ADD, WEIGHTS, along_of, axes_of
 from service.interventions.values import Needs, Runs, Values
 from service.model.graph import Arrays, Graph, RunOptions
 from service.tensors.dims import Sizes
 
 ENCODER = "encoder_"  # begin of the names of sites whose positions do not grow
-COPIES = len(KINDS)
 
 
 @dataclass

@@ -12,7 +12,7 @@ import numpy as np
 
 from service.base.errors import Invalid
 from service.engine.task import InferenceTask
-from service.interventions.changes import ITEM_BYTES
+from service.interventions.changes import COPIES, ITEM_BYTES
 from service.interventions.intervenable import ANSWER, END, HEAD, HIDDEN, START, Intervenable, layer_name
 from service.interventions.metrics import Metric
 from service.interventions.request import ONE
@@ -31,7 +31,6 @@ from service.tokens.next_tokens import last_places
 MAX_CELLS = 1 << 16
 MAX_ROWS = 64  # of a run
 CELL_BYTES = 64  # memory for each number, as an array and as JSON
-CHANGES = 4  # inputs of a site that may be as large as its activation
 
 
 class Sweep:
@@ -175,7 +174,7 @@ class Sweep:
         own = self._values.estimate_own(graph, inputs, [self.metric.of], max_bytes, sizes)
         shape = self.grid.place.shape
         changed = shape[1:] if self._starts else shape
-        memory = own.memory + CHANGES * ITEM_BYTES * rows * prod(changed)
+        memory = own.memory + COPIES * ITEM_BYTES * rows * prod(changed)
         check_memory(memory, max_bytes)
         size = own.size * (shape[LAYERS] - layers[0]) // shape[LAYERS] if self._starts else own.size
         return replace(own, graph=graph, size=size, memory=memory)
