@@ -106,6 +106,4 @@ def _start(request: SweepRequest) -> bytes:
 
 
 def _json(numbers: np.ndarray) -> bytes:
-    if not numbers.ndim:
-        return orjson.dumps(float(numbers))
-    return orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(numbers[()], option=orjson.OPT_SERIALIZE_NUMPY)  # of a grid without axes a number
