@@ -13,7 +13,6 @@ from service.interventions.request import FIELD, Intervention, InterventionReade
 from service.model.graph import Arrays
 from service.model.model import Model
 from service.tensors.cast import is_finite
-from service.tensors.dims import Sizes, dim_size
 from service.tokens.next_tokens import last_places
 from service.tokens.request import read_flag
 
@@ -38,15 +37,6 @@ class Changes:
     def outputs(self) -> tuple[str, ...]:
         """The outputs that the metrics are of."""
         return tuple(dict.fromkeys(metric.of for metric in self.metrics))
-
-    def check(self, model: Model, sizes: Sizes) -> None:
-        """Check that outputs of these ``sizes`` have the scores of the metrics.
-
-        Raises:
-            Invalid: one has not.
-        """
-        for metric in self.metrics:
-            metric.check(dim_size(model.outputs[metric.of].shape[-1], sizes))
 
     def differences(self, changed: Arrays, unchanged: Arrays, own: Arrays, model: Model) -> Any:
         """What is answered of the metrics, for the outputs of both runs of ``own`` inputs.

@@ -61,7 +61,8 @@ class Intervened(StoredInputs):
         for name in values.model.signature.missing(own, OF_SITES):
             raise Invalid(f"missing (required for {FIELD})", name)
         sizes = values.model.bind(own)
-        self._compared.check(values.model, sizes)
+        for metric in self._compared.metrics:
+            metric.check(values.model, sizes)
         self._changes = {}
         for one in values.interventions:
             place = values.place(one, own, sizes)

@@ -13,6 +13,7 @@ from service.codec.json_reader import JsonReader, describe
 from service.interventions.intervenable import ANSWER, HIDDEN
 from service.interventions.request import within
 from service.model.model import Model
+from service.tensors.dims import Sizes, dim_size
 from service.tokens.tokenizer import Tokenizer
 
 FIELD = "metric"
@@ -88,12 +89,13 @@ class Metric:
         """It as answers have it: the name, or an object of the name and the tokens' ids."""
         return {self.name: [*self.tokens]} if self.tokens else self.name
 
-    def check(self, size: int) -> None:
-        """Check the tokens for an output of ``size`` numbers.
+    def check(self, model: Model, sizes: Sizes) -> None:
+        """Check that the output of a run of these ``sizes`` has the scores of the tokens.
 
         Raises:
             Invalid: one is out of range.
         """
+        size = dim_size(model.outputs[self.of].shape[-1], sizes)
         for token in self.tokens:
             if not 0 <= token < size:
                 raise Invalid(f"expected indices from 0 to {size - 1}, got {token}", self.field)

@@ -25,7 +25,6 @@ from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
 from service.selection.indices import Indices
 from service.tensors.cast import is_finite
-from service.tensors.dims import dim_size
 from service.tokens.next_tokens import last_places
 
 MAX_CELLS = 1 << 16
@@ -56,7 +55,7 @@ class Sweep:
         others = {run: {**omissible, **its} for run, its in values.inputs.items()}
         self._values = values = replace(values, inputs=others)
         self.sizes = self.model.bind(inputs)
-        metric.check(dim_size(self.model.outputs[metric.of].shape[-1], self.sizes))
+        metric.check(self.model, self.sizes)
         (intervention,) = values.interventions
         try:
             place = values.place(intervention, inputs, self.sizes)
