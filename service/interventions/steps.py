@@ -71,7 +71,7 @@ class SequenceChanges:
         numbers = 0
         for site, places in self._places.items():
             shapes = self._values_of(site)
-            size = _change(length - new, length, places).size(shapes)
+            size = Change(_shape_of(places[0], length - new, length), places).size(shapes)
             if site == WEIGHTS and shapes:  # what is added is made zero for later keys
                 size = (*size[:-2], new, length)
             numbers += COPIES * prod(size)
@@ -123,7 +123,7 @@ class SequenceChanges:
             parts = [*self._parts(site, start, end)]
             if not parts:
                 continue
-            change = _change(start, end, [place for place, _ in parts])
+            change = Change(parts[0][0].shape, [place for place, _ in parts])
             found = {place.intervention: value for place, value in parts if value is not None}
             own = change.inputs(site, found, graph)
             name = f"{site}_{ADD}"
@@ -143,11 +143,6 @@ class SequenceChanges:
                 picks[axis], value = _between(picks[axis], value, axis, first, end)
             if all(pick is None or len(pick) for pick in picks):
                 yield replace(place, shape=_shape_of(place, start, end), picks=tuple(picks)), value
-
-
-def _change(start: int, end: int, places: list[Place]) -> Change:
-    """The change of a site in a run of the tokens from ``start`` to ``end``."""
-    return Change(_shape_of(places[0], start, end), places)
 
 
 def _between(

@@ -45,7 +45,6 @@ class Lens:
         layers, _, length, _ = version.sites.shape("hidden", sizes)
         self.layers = _chosen("layers", selected, layers + 1)
         self.positions = _chosen("positions", selected, length)
-        self._vocabulary = vocabulary_size(self.model)
         shape = len(self.layers), len(self.positions)
         self.indices = np.zeros((*shape, count), np.int64)
         self.probabilities = np.zeros((*shape, count))
@@ -54,12 +53,12 @@ class Lens:
         self._below = [place for place, layer in enumerate(self.layers.tolist()) if layer < layers]
         self._targets = self._target_tokens(length)
         self._hidden: np.ndarray | None = None  # [layers + 1, 1, positions, width]
-        self._hidden_bytes = ITEM_BYTES * number_count(self.model.signature, [HIDDEN], sizes)
 
     @property
     def kept_bytes(self) -> int:
         """Bytes of what its runs share, and of its answer."""
-        return self._hidden_bytes + TOKEN_BYTES * self.indices.size
+        hidden = number_count(self.model.signature, [HIDDEN], self._sizes)
+        return ITEM_BYTES * hidden + TOKEN_BYTES * self.indices.size
 
     def first_task(self, max_bytes: int) -> InferenceTask:
         """The run of the model, with its changes.
@@ -134,7 +133,7 @@ class Lens:
 
     def _estimate(self, max_bytes: int, rows: int) -> RunEstimate:
         graph = self._version.graphs.graph(HEAD)
-        numbers = rows * self._positions_of_run * self._vocabulary
+        numbers = rows * self._positions_of_run * vocabulary_size(self.model)
         memory = ITEM_BYTES * LOGIT_COPIES * numbers
         check_memory(memory, max_bytes)
         width = int(self.model.outputs[HIDDEN].shape[-1])

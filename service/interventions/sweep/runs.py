@@ -104,7 +104,9 @@ class Sweep:
         Raises:
             TooMuchMemory: the run of one cell needs more.
         """
-        rows = max(1, min(MAX_ROWS, MAX_POSITIONS // max(1, self._length)))
+        place = self.grid.place
+        length = place.shape[along_of(place.intervention.at)]
+        rows = max(1, min(MAX_ROWS, MAX_POSITIONS // max(1, length)))
         for layers, cells in self.grid.cells_of_layers():
             for some, estimate in batches(cells, rows, partial(self._estimate, max_bytes, layers)):
                 yield task_of(self.model, estimate, partial(self.compute_cells, layers, some))
@@ -182,12 +184,6 @@ class Sweep:
     def _starts(self) -> bool:
         """Whether runs begin at the first layer that changes."""
         return self._version.sites.has_layers
-
-    @property
-    def _length(self) -> int:
-        """The number of positions."""
-        at = self.grid.place.intervention.at
-        return self.grid.place.shape[along_of(at)]
 
     def _place(self, length: int, inputs: Arrays) -> int:
         """The position of the output: by default the last token of a language model, the first one of others.
