@@ -23,7 +23,6 @@ from service.model.model import Model
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import OPTIONS, read_selection
-from service.tensors.spec import TensorSpec
 from service.tokens.next_tokens import read_count
 from service.tokens.request import TextFields, decoded, read_flag, read_texts
 
@@ -40,7 +39,6 @@ FIELDS = (
     *CHANGES, *OPTIONS,
 )  # fmt: skip
 SOURCES = ("input_features", "input_values", "pixel_values")  # of an encoder that takes no token ids
-IDS = TensorSpec("input_ids", np.dtype(np.int64), ("batch", "n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ def read(
     if not given.keys() & {"input_ids", *instead}:
         texts = read_texts(reader, {name: given[name] for name in TEXTS if name in given}, model, max_text_bytes)
     tensors = {
-        name: reader.tensor(_spec(name, model), given[name])
+        name: reader.tensor(model.inputs[name], given[name])
         for name in ("input_ids", DECODER_IDS, *beside)
         if name in given
     }
@@ -171,10 +169,6 @@ def _require_source(fields: Mapping[str, Any], model: Model, instead: Sequence[s
             raise Invalid(f"not accepted: model '{model.name}' generates from {' or '.join(instead)}", name)
     if fields.keys().isdisjoint(instead):
         raise Invalid(f"missing: expected {' or '.join(instead)}", instead[0])
-
-
-def _spec(name: str, model: Model) -> TensorSpec:
-    return TensorSpec(name, IDS.dtype, IDS.shape) if name in (IDS.name, DECODER_IDS) else model.inputs[name]
 
 
 def _stops(fields: Mapping[str, Any], reader: JsonReader) -> list[str | int]:
