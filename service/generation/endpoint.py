@@ -28,8 +28,7 @@ from service.http.direct import RequestContext
 from service.http.response import Pieces, join
 from service.inference.source import joined
 from service.inference.stages import Stage, Stages, run_stages
-from service.interventions.intervenable import HEAD
-from service.interventions.lens.steps import lens_graphs, lens_of
+from service.interventions.lens.steps import open_lens
 from service.interventions.request import FIELD
 from service.interventions.source import InterventionSource
 from service.interventions.steps import SequenceChanges, SharedRuns
@@ -202,7 +201,9 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
         if fields.texts is not None:
             context.reservation.add(fields.texts.memory(model))
-        fields = yield from self._with_lens(decoder, fields)
+        if fields.lens_top_k:
+            lens = yield from open_lens(self.source, model, fields.lens_top_k, decoder.ids)
+            fields = replace(fields, wanted=replace(fields.wanted, lens=lens))
         graphs = decoder.names(bool(fields.wanted.outputs or fields.wanted.lens), bool(fields.interventions))
         if not decoder.are_open(graphs):
             yield Stage(self._opening, 0, partial(decoder.open, graphs))
@@ -228,20 +229,6 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
             changed: int = yield Stage(self._planning, len(prompts.rows), partial(request.memory, most))
             context.reservation.add(changed - needed)
         return request
-
-    def _with_lens(self, decoder: Decoder, fields: GenerateFields) -> Stages[GenerateFields]:
-        """The ``fields`` with the lens that they ask for, whose graph is opened.
-
-        Raises:
-            Invalid: the model has none.
-        """
-        if not fields.lens_top_k:
-            return fields
-        model = decoder.model
-        version = lens_graphs(model, self.source.versions.get(model))
-        yield from self.source.open_graphs(version, (HEAD,))
-        lens = lens_of(model, version, fields.lens_top_k, decoder.ids)
-        return replace(fields, wanted=replace(fields.wanted, lens=lens))
 
     async def answer(self, request: GenerateRequest) -> Pieces:
         """The whole answer, of which AT_ONCE sequences are generated at a time."""

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from service.base.errors import Invalid
+from service.inference.stages import Stages
 from service.interventions.changes import ITEM_BYTES
 from service.interventions.intervenable import ANSWER, HEAD, HIDDEN, START, Intervenable
 from service.interventions.lens.request import TOP_K
 from service.interventions.lens.runs import LOGIT_COPIES, likeliest, ranks_of
+from service.interventions.source import InterventionSource
 from service.model.graph import Graph, RunOptions
 from service.model.model import Model
 from service.tokens.next_tokens import vocabulary_size
@@ -73,23 +75,16 @@ def has_step_lens(model: Model, version: Intervenable | None) -> bool:
     return version is not None and version.sites.has_positionwise_head and HIDDEN in model.outputs
 
 
-def lens_graphs(model: Model, version: Intervenable | None) -> Intervenable:
-    """The ``version`` of ``model``, if it has a graph for a lens in generation.
+def open_lens(source: InterventionSource, model: Model, count: int, ids: str) -> Stages[StepLens]:
+    """The lens of a request to generate, whose graph is opened; ``ids`` is the model's input of tokens.
 
     Raises:
-        Invalid: it has none.
+        Invalid: the model has no graph for it, or its head needs more than the hidden state of a token.
     """
+    version = source.versions.get(model)
     if version is None or not has_step_lens(model, version):
         raise Invalid(f"model '{model.name}' has no lens in generation: its head alone gives no token", TOP_K)
-    return version
-
-
-def lens_of(model: Model, version: Intervenable, count: int, ids: str) -> StepLens:
-    """The lens of a request to generate; ``ids`` is the model's input of tokens. Its graph must be open.
-
-    Raises:
-        Invalid: the head needs more than the hidden state of a token.
-    """
+    yield from source.open_graphs(version, (HEAD,))
     if not version.graphs.graph(HEAD).inputs <= {START, ids}:
         raise Invalid(f"model '{model.name}' has no lens in generation: its head has other inputs", TOP_K)
     return StepLens(version, model, count, ids)
