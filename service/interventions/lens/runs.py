@@ -88,10 +88,7 @@ class Lens:
         Raises:
             Invalid: a number is not finite.
         """
-
-        def execute(inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
-            return self.model.run(graph, inputs, outputs, options)
-
+        execute = partial(self.model.run, graph, options=options)
         outputs = self._intervened.run(graph, execute, self.inputs, [HIDDEN, ANSWER], options)
         self._hidden = outputs[HIDDEN]
         for place in np.flatnonzero(self.layers == self._last_layer):

@@ -1,6 +1,6 @@
 """The lens of generated tokens: what each layer predicts at the position that predicts the next one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,10 +95,5 @@ def lens_fields(arrays: Mapping[str, np.ndarray], tokenizer: Tokenizer | None) -
     indices = arrays["lens_indices"].tolist()
     lens = {"indices": indices, "probabilities": arrays["lens_probabilities"].tolist()}
     if tokenizer is not None:
-        lens["tokens"] = [named(row, tokenizer) for row in indices]
+        lens["tokens"] = [[*map(tokenizer.token, row)] for row in indices]
     return {"lens": lens, "ranks": arrays["lens_ranks"].tolist()}
-
-
-def named(ids: Sequence[int], tokenizer: Tokenizer) -> list[str | None]:
-    """The tokens of ``ids``."""
-    return [tokenizer.token(index) for index in ids]
