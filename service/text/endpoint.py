@@ -94,13 +94,11 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def encode(
         self, request: TextRequest, outputs: dict[str, np.ndarray], context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
-        ranked = partial(self._ranked, request)
+        ranked = partial(self._ranked, request) if request.fields.next_tokens else None
         return (yield from self.encode_answer(request.attention, outputs, context, request.tokens, ranked))
 
     def _ranked(self, request: TextRequest, outputs: Arrays) -> Stages[list[bytes]]:
-        """The field of the next tokens, if these are requested."""
-        if not request.fields.next_tokens:
-            return []
+        """The field of the next tokens, which are requested."""
         return [(yield Stage(self.ranking, request.logit_count, partial(_next_tokens, request, outputs)))]
 
     def encoding_ns(self, request: TextRequest, context: RequestContext) -> float:
