@@ -113,13 +113,6 @@ class CostModel:
         return max(bounds, default=0.0)
 
 
-class UnknownCost(CostModel):
-    """Of work that waits for another machine: no measurement says how long the next one takes."""
-
-    def learn(self, size: int, nanoseconds: float) -> None:
-        """Learn nothing."""
-
-
 class AssumedCost(CostModel):
     """Of work that depends on more than one size: it is assumed to take ``nanoseconds``, whatever was measured, or
     ``rate`` of them for each unit of its size if that is more."""
@@ -135,3 +128,6 @@ class AssumedCost(CostModel):
     def expected(self, size: int) -> float:
         """The time that is assumed."""
         return max(self._assumed_ns, self._assumed_rate * size)
+
+
+UNKNOWN = AssumedCost(math.inf)  # of work that waits for another machine: no measurement tells the time of the next one

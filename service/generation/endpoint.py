@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from service.base.cost import AssumedCost, CostModel, UnknownCost
+from service.base.cost import UNKNOWN, AssumedCost, CostModel
 from service.base.errors import Invalid, TooMuchMemory
 from service.base.messages import sizes_words
 from service.codec.json_slices import LongList, LongText
@@ -133,7 +133,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         self._files = pipeline.source.of_tensors
         self._decoders = decoders
         self._scheduler = scheduler
-        self._opening, self._planning, self._changing = UnknownCost(), CostModel(), AssumedCost(PLANNING_NS)
+        self._planning, self._changing = CostModel(), AssumedCost(PLANNING_NS)
         self._tokenizing, self._writing = CostModel(), CostModel()
 
     def check(self, model: Model) -> None:
@@ -206,7 +206,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
             fields = replace(fields, wanted=replace(fields.wanted, lens=lens))
         graphs = decoder.names(bool(fields.wanted.outputs or fields.wanted.lens), bool(fields.interventions))
         if not decoder.are_open(graphs):
-            yield Stage(self._opening, 0, partial(decoder.open, graphs))
+            yield Stage(UNKNOWN, 0, partial(decoder.open, graphs))
         check_outputs(fields.wanted.outputs, decoder)
         tensors = yield Stage(pipeline.decoding, len(content), read_all(fields.tensors, context.reservation))
         if fields.files is not None:

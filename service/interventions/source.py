@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from service.base.cost import CostModel, UnknownCost
+from service.base.cost import UNKNOWN, CostModel
 from service.base.errors import Invalid
 from service.codec.json_reader import JsonReader
 from service.codec.long_tensor import read_all
@@ -49,7 +49,7 @@ class InterventionSource(InputSource[Changes]):
         self.files = files
         self.versions: WeakKeyDictionary[Model, Intervenable] = WeakKeyDictionary()
         self._max_text_bytes = max_text_bytes
-        self._reading, self._tokenizing, self._opening = CostModel(), CostModel(), UnknownCost()
+        self._reading, self._tokenizing = CostModel(), CostModel()
 
     def fields_for(self, model: Model) -> FieldDefinitions:
         return self.fields if model in self.versions else NO_FIELDS
@@ -104,7 +104,7 @@ class InterventionSource(InputSource[Changes]):
             Invalid: the files were removed.
         """
         if not version.graphs.are_open(names):
-            yield Stage(self._opening, 0, partial(version.graphs.open, names))
+            yield Stage(UNKNOWN, 0, partial(version.graphs.open, names))
 
     def values(self, interventions: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[Values]:
         """The values of ``interventions``, whose texts are tokenized.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import Field
 
-from service.base.cost import CostModel, UnknownCost
+from service.base.cost import UNKNOWN, CostModel
 from service.base.errors import Gone
 from service.codec.json_reader import JsonReader
 from service.http.auth import ApiKeyAuth
@@ -68,7 +68,7 @@ class Memories(InputSource[Reference]):
     def __init__(self, store: Store, keys: Callable[[], ApiKeyAuth | None]) -> None:
         self.store = store
         self._keys = keys
-        self._finding = UnknownCost() if store.is_remote else CostModel()  # of ``get``
+        self._finding = UNKNOWN if store.is_remote else CostModel()  # of ``get``
 
     def owner(self, headers: Headers) -> str:
         """The owner of memories stored by requests with these headers."""
