@@ -6,6 +6,7 @@ many requests in one packet, and a request that asks for another protocol keeps 
 """
 
 import asyncio
+import logging
 import math
 import re
 import select
@@ -292,7 +293,7 @@ class Connection(HttpToolsProtocol):
         try:
             self._position, piece = chunks.take(data, start)
         except WrongFraming as wrong:
-            MALFORMED.warning("malformed request rejected: %s", wrong.reason, **peer(self.client))
+            MALFORMED.log(logging.WARNING, "malformed request rejected: %s", wrong.reason, **peer(self.client))
             self._refuse(wrong.status, wrong.reason, wrong.limit)
             return
         if piece:
@@ -312,7 +313,7 @@ class Connection(HttpToolsProtocol):
             elif isinstance(error.__context__, MemoryError):
                 raise error.__context__ from None
             else:
-                MALFORMED.warning("malformed request rejected: %s", error, **peer(self.client))
+                MALFORMED.log(logging.WARNING, "malformed request rejected: %s", error, **peer(self.client))
                 self.send_400_response("Invalid HTTP request received.")
 
     def _head_without_upgrade(self) -> bytes:

@@ -1,5 +1,6 @@
 """One loaded version of a model: its graphs, which of them serves a request, and its run."""
 
+import logging
 import math
 import time
 from collections import Counter
@@ -177,6 +178,6 @@ class Model:
         failure = self.provider.translate(error)
         if failure or self.spec:
             return failure
-        UNRUNNABLE.info("model %s failed on a request: %s", self.name, error)
+        UNRUNNABLE.log(logging.INFO, "model %s failed on a request: %s", self.name, error)
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
         return Invalid(f"model '{self.name}' cannot run on these inputs: {shapes}")

@@ -78,15 +78,8 @@ class RateLimited:
         self._next = 0.0
         self._left_out = 0
 
-    def warning(self, message: str, *values: object, **fields: object) -> None:
+    def log(self, level: int, message: str, *values: object, **fields: object) -> None:
         """Log a line with ``fields``, unless one was logged in the last second."""
-        self._log(logging.WARNING, message, values, fields)
-
-    def info(self, message: str, *values: object) -> None:
-        """The same for what concerns the client alone."""
-        self._log(logging.INFO, message, values, {})
-
-    def _log(self, level: int, message: str, values: Sequence[object], fields: Mapping[str, object]) -> None:
         now = time.monotonic()
         if now < self._next:
             self._left_out += 1
