@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -67,29 +67,20 @@ EXPOSED = (
 )  # for scripts of other origins
 
 
+@dataclass(frozen=True, eq=False)
 class Application:
     """The service as ASGI, and what its process asks it for."""
 
-    def __init__(
-        self,
-        outermost: ASGIApp,
-        repository: Repository,
-        readiness: Readiness,
-        fast_path: FastPath,
-        counts: RequestCounters,
-        budget: MemoryBudget,
-        clock: EventLoopClock,
-    ) -> None:
-        self._outermost = outermost
-        self.repository = repository
-        self.readiness = readiness
-        self.fast_path = fast_path
-        self.counts = counts
-        self.budget = budget
-        self.clock = clock
+    outermost: ASGIApp
+    repository: Repository
+    readiness: Readiness
+    fast_path: FastPath
+    counts: RequestCounters
+    budget: MemoryBudget
+    clock: EventLoopClock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._outermost(scope, receive, send)
+        await self.outermost(scope, receive, send)
 
 
 def create_app(
