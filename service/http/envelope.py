@@ -6,7 +6,6 @@ It is raw ASGI, as the inference routes pay for it, too.
 import asyncio
 import itertools
 import logging
-import os
 import re
 import secrets
 
@@ -32,10 +31,6 @@ class RequestIds:
     """Names requests: by their ``X-Request-ID``, or by this process and a number."""
 
     def __init__(self) -> None:
-        self._renew()
-        os.register_at_fork(after_in_child=self._renew)
-
-    def _renew(self) -> None:
         self._process = secrets.token_hex(8).encode()
         self._count = itertools.count(1)
 
