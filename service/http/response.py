@@ -30,9 +30,8 @@ async def respond(send: Send, pieces: Sequence[Piece], fields: Sequence[tuple[by
     headers = [*fields, (b"content-length", b"%d" % length)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     if len(pieces) > 1 and length > LARGE_BYTES:
-        for piece in pieces[:-1]:
+        for piece in pieces:
             await send({"type": "http.response.body", "body": flat(piece), "more_body": True})
-        await send({"type": "http.response.body", "body": flat(pieces[-1]), "more_body": True})
     else:
         await send({"type": "http.response.body", "body": join(pieces), "more_body": length > WRITE_BUFFER_BYTES})
     if length > WRITE_BUFFER_BYTES:
