@@ -46,7 +46,7 @@ from service.repository.readiness import Readiness
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.telemetry import tracing
-from service.telemetry.access_log import AccessLog
+from service.telemetry.access_log import AccessLog, Observer
 from service.telemetry.counters import RequestCounters
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
@@ -177,14 +177,10 @@ def create_app(
     app.router.routes.insert(
         0, Route(OPENAPI_PATH, OpenApi(app, auth, core, features), methods=["GET"], include_in_schema=False)
     )
-    outermost: ASGIApp = Envelope(auth or direct_routes, ids, timing)
-    observers: list[AccessLog | tracing.Tracing] = []
-    if traces:
-        outermost = tracing.Tracing(outermost, traces)
-        observers.append(outermost)
+    observers: list[Observer] = [traces.record] if traces else []
     if settings.access_log != "off":  # after the traces, as it names them
-        outermost = AccessLog(outermost, settings.access_log == "all", settings.slow_milliseconds)
-        observers.append(outermost)
+        observers.append(AccessLog(settings.access_log == "all", settings.slow_milliseconds))
+    outermost: ASGIApp = Envelope(auth or direct_routes, ids, timing, observers)
     fast_path = FastPath(direct_routes, auth, ids, timing, observers=observers)
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]

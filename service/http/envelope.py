@@ -8,14 +8,16 @@ import itertools
 import logging
 import re
 import secrets
+from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.base.errors import HeedError, Malformed
+from service.base.errors import CLIENT_CLOSED_REQUEST, HeedError, Malformed
 from service.base.timing import Timing
 from service.http.body import Headers
 from service.http.response import error_response
+from service.telemetry.access_log import Observer, is_quiet
 
 log = logging.getLogger("heed")
 
@@ -78,13 +80,16 @@ class Envelope:
     """ASGI middleware: names each request, times it, and turns errors into responses; those of bugs show no detail.
 
     Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, its ``timing``, and
-    its ``request_id``.
+    its ``request_id``. ``observers`` are called for each request that has ended, but for probes and scrapes.
     """
 
-    def __init__(self, app: ASGIApp, ids: RequestIds, timing: type[Timing] = Timing) -> None:
+    def __init__(
+        self, app: ASGIApp, ids: RequestIds, timing: type[Timing] = Timing, observers: Sequence[Observer] = ()
+    ) -> None:
         self._app = app
         self._ids = ids
         self._timing = timing
+        self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,13 +101,14 @@ class Envelope:
         timing = self._timing(state.get("arrived_ns"))
         state["headers"], state["timing"], state["request_id"] = headers, timing, request_id
         started = ended = False
+        status = CLIENT_CLOSED_REQUEST
 
         async def send_enveloped(message: Message) -> None:
-            nonlocal started, ended
+            nonlocal started, ended, status
             if message["type"] != "http.response.start":
                 ended = not message.get("more_body", False)
             else:
-                started = True
+                started, status = True, message["status"]
                 message["headers"] = [
                     *message["headers"],
                     (b"x-request-id", request_id),
@@ -120,3 +126,6 @@ class Envelope:
                 raise
             if not started:
                 await error_response(scope["path"], error)(scope, receive, send_enveloped)
+        finally:
+            for observer in () if is_quiet(scope["path"]) else self._observers:
+                observer(scope, status)

@@ -361,7 +361,7 @@ class FastProtocol(LimitedProtocol):
             "state": state,
         }
         for observer in self._fast_path.observers:
-            observer.observe(scope, status)
+            observer(scope, status)
 
     def _update_default_lines(self) -> bytes | None:
         """The header lines that uvicorn has every answer carry; it makes a new list each second."""

@@ -1,12 +1,12 @@
 """The access log: a line for each request, or for each that failed or was slow, with the times of its stages."""
 
 import logging
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
-from service.base.errors import CLIENT_CLOSED_REQUEST
 from service.telemetry.logs import peer
 
 log = logging.getLogger("heed")
@@ -14,54 +14,25 @@ log = logging.getLogger("heed")
 MAX_PATH_LENGTH = 200  # characters
 
 
-def is_quiet(scope: Scope) -> bool:
+# Called with a request that was answered, and the status. Its scope has the state that the envelope sets.
+Observer = Callable[[Scope, int], None]
+
+
+def is_quiet(path: str) -> bool:
     """Whether this is a health probe or a scrape; these are frequent, and neither logged nor traced."""
-    path: str = scope.get("path", "")
-    return scope["type"] != "http" or path.startswith("/v2/health/") or path == "/metrics"
+    return path.startswith("/v2/health/") or path == "/metrics"
 
 
-class Observer(ABC):
-    """ASGI middleware around the envelope: observes each request that has ended, but for probes and scrapes.
+@dataclass(frozen=True)
+class AccessLog:
+    """Logs requests: ``all``, or those that failed or took longer than ``slow_milliseconds``."""
 
-    The fast path, which has no ASGI messages, calls ``observe`` itself.
-    """
+    all: bool
+    slow_milliseconds: float
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if is_quiet(scope):
-            await self._app(scope, receive, send)
-            return
-        status = CLIENT_CLOSED_REQUEST
-
-        async def send_observed(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_observed)
-        finally:
-            self.observe(scope, status)
-
-    @abstractmethod
-    def observe(self, scope: Scope, status: int) -> None:
-        """A request was answered with ``status``; its ``scope`` has the state that the envelope sets."""
-
-
-class AccessLog(Observer):
-    """Logs requests."""
-
-    def __init__(self, app: ASGIApp, logs_all: bool, slow_milliseconds: float) -> None:
-        super().__init__(app)
-        self._all = logs_all
-        self._slow_ms = slow_milliseconds
-
-    def observe(self, scope: Scope, status: int) -> None:
+    def __call__(self, scope: Scope, status: int) -> None:
         milliseconds = scope["state"]["timing"].total_ns / 1e6
-        if self._all or status >= 400 or milliseconds > self._slow_ms:
+        if self.all or status >= 400 or milliseconds > self.slow_milliseconds:
             level = logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
             log.log(level, "request", extra=_event(scope, status, milliseconds))
 

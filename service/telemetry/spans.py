@@ -5,6 +5,7 @@ first, and only a sampled one gets spans.
 """
 
 import os
+import time
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -49,11 +50,13 @@ class Tracer:
         self._tracer = self._provider.get_tracer("heed")
         self._new_trace_id = RandomIdGenerator().generate_trace_id
 
-    def record(self, scope: Scope, status: int, start_ns: int, end_ns: int, offset_ns: int) -> None:
-        """Sample a request that was answered with ``status``, and queue its spans; its state gets the ``trace_id``.
+    def record(self, scope: Scope, status: int) -> None:
+        """Sample a request that was answered with ``status``, and queue its spans.
 
-        Times are in nanoseconds since 1970; those of stages are less by ``offset_ns``.
+        Its state has a TracedTiming, and gets the ``trace_id``, for the access log.
         """
+        end_ns = time.time_ns()
+        offset_ns = end_ns - time.perf_counter_ns()
         state, method, context = scope["state"], scope["method"], NO_PARENT
         trace_id = 0
         headers = state["headers"]
@@ -65,6 +68,7 @@ class Tracer:
         sampling = self._provider.sampler.should_sample(context, state["trace_id"], method, SpanKind.SERVER)
         if sampling.decision is not Decision.RECORD_AND_SAMPLE:
             return
+        start_ns = offset_ns + state["timing"].started_ns
         span = self._tracer.start_span(method, context, SpanKind.SERVER, start_time=start_ns)
         _describe(span, scope, status)
         parent = trace.set_span_in_context(span, NO_PARENT)

@@ -8,14 +8,10 @@ attributes stay, and its own attributes and its spans for each ASGI message woul
 import importlib.util
 import os
 import threading
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp, Scope
-
 from service.base.timing import Timing
-from service.telemetry.access_log import Observer
 
 if TYPE_CHECKING:
     from service.telemetry.spans import Tracer
@@ -86,19 +82,3 @@ class TracedTiming(Timing):
         start = self._lap
         super().record_run(queue_ns, compute_ns)
         self.stages += (("queue", start, start + queue_ns), ("compute", self._lap - compute_ns, self._lap))
-
-
-class Tracing(Observer):
-    """Traces requests. The ``timing`` that the envelope puts into the state is a TracedTiming.
-
-    The state gets the ``trace_id`` of each request, for the access log.
-    """
-
-    def __init__(self, app: ASGIApp, tracer: "Tracer") -> None:
-        super().__init__(app)
-        self._tracer = tracer
-
-    def observe(self, scope: Scope, status: int) -> None:
-        end_ns = time.time_ns()
-        offset_ns = end_ns - time.perf_counter_ns()
-        self._tracer.record(scope, status, offset_ns + scope["state"]["timing"].started_ns, end_ns, offset_ns)
