@@ -59,21 +59,19 @@ class JsonReader:
             Invalid: ragged rows, a wrong type, NaN, or a shape that does not match.
         """
         element = self.part(element)
+        array: np.ndarray | LongTensor
         is_row = spec.dtype.kind == "i" or len(spec.shape) == 1  # a number, where a query omits its axes
         if spec.shape == () or (is_row and isinstance(element, int | float)):
             array = scalar(spec.name, element, spec.dtype)
         elif isinstance(element, LongList):
-            return LongTensor(spec.name, element, spec.dtype, mask)
+            array = LongTensor(spec.name, element, spec.dtype, mask)
         elif isinstance(element, JsonObject):
-            long_or_array = self._object(spec, element, mask)
-            if isinstance(long_or_array, LongTensor):
-                return long_or_array
-            array = long_or_array
+            array = self._object(spec, element, mask)
         elif isinstance(element, JsonArray):
             array = self.nested(spec.name, element, spec.dtype, booleans=mask, nulls=mask)
         else:
             raise Invalid(f"expected a list of numbers, got {describe(element)}", spec.name)
-        return cast(spec.name, array, spec.dtype, mask)
+        return array if isinstance(array, LongTensor) else cast(spec.name, array, spec.dtype, mask)
 
     def resolved(self, fields: dict[str, Any]) -> dict[str, Any]:
         """``fields`` with the parts that were cut out of the document in place of their placeholders."""
