@@ -129,6 +129,15 @@ def test_pictures_of_each_view(page, heed, tmp_path):
     assert len({path.get("stroke") for path in svg_of(page).findall(".//{*}path")}) == 4
 
 
+@pytest.mark.parametrize("view", ["matrix", "model", "head", "tokens"])
+def test_drawings_of_a_dark_page_are_for_white_paper_too(open_page, view):
+    settings = "model=bert&text=" + TEXT.replace(" ", "+") + f"&view={view}&head=3&query=2"
+    light, dark = (
+        take(open_page(settings, color_scheme=scheme), "SVG").path().read_text() for scheme in ("light", "dark")
+    )
+    assert dark == light
+
+
 def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(page, heed):
     page.get_by_role("tab", name="Head").click()
     page.locator(".queries [role=option]").nth(2).click()

@@ -69,18 +69,19 @@ const tables = new Map();
 
 /**
  * 256 colours as the little-endian words of a canvas, red in the lowest byte. `auto` is dark on light or light on dark.
- * @param {string} name @param {boolean} [isDiverging]
+ * @param {string} name @param {boolean} [isDiverging] @param {boolean} [isOnDark]  else on white, as what is saved
  */
-export function palette(name, isDiverging = false) {
-  const [sequential, diverging] = isDark() ? ["inferno", "dark"] : ["blues", "puor"];
+export function palette(name, isDiverging = false, isOnDark = isDark()) {
+  const [sequential, diverging] = isOnDark ? ["inferno", "dark"] : ["blues", "puor"];
   const isChosen = Object.hasOwn(SEQUENTIAL, name);
   if (isDiverging) return tableOf(diverging, DIVERGING[diverging]);
   return isChosen ? tableOf(name, SEQUENTIAL[name]) : tableOf(sequential, SEQUENTIAL[sequential]);
 }
 
-/** The same for patches of a picture, which is seen below low levels. @param {string} name @param {boolean} [isDiverging] */
-export const picturePalette = (name, isDiverging = false) =>
-  isDiverging || Object.hasOwn(SEQUENTIAL, name) ? palette(name, isDiverging) : tableOf("heat", heat);
+/** The same for patches of a picture, which is seen below low levels.
+ *  @param {string} name @param {boolean} [isDiverging] @param {boolean} [isOnDark] */
+export const picturePalette = (name, isDiverging = false, isOnDark = isDark()) =>
+  isDiverging || Object.hasOwn(SEQUENTIAL, name) ? palette(name, isDiverging, isOnDark) : tableOf("heat", heat);
 
 /** @param {string} name @param {(level: number) => string} interpolate */
 function tableOf(name, interpolate) {

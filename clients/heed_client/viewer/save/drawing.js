@@ -84,7 +84,7 @@ export const heading = (text) => `<text x="8" y="20" font-weight="600" font-size
 /** The coloured cells of a matrix. @param {Shown} shown @param {Settings} settings
  *  @param {number} left @param {number} top @param {number} width @param {number} height  of a cell */
 function cells({ m, n, levels, isDiverging }, settings, left, top, width, height) {
-  const table = palette(settings.palette, isDiverging);
+  const table = palette(settings.palette, isDiverging, false);
   const parts = [];
   for (let i = 0; i < m; i++)
     for (let j = 0; j < n; j++) {
@@ -172,7 +172,7 @@ function heatMap({ attention, shown, settings, named }, { cell, every, left, top
  *  @param {number} x @param {number} y @param {string} [of]  of what a colour is a share, where that differs
  *  @param {Named} [named]  of a matrix that is not of attention */
 export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "", named) {
-  const table = palette(settings.palette, shown.isDiverging);
+  const table = palette(settings.palette, shown.isDiverging, false);
   const parts = Array.from(
     { length: 64 },
     (_, i) =>
@@ -250,7 +250,7 @@ function lines(attention, bundles, settings, title) {
 /** The words in the colours of the weights from or to the held one, with their scale; of two texts one below the other.
  *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model */
 function tokens(attention, shown, settings, title) {
-  const table = palette(settings.palette, shown.isDiverging);
+  const table = palette(settings.palette, shown.isDiverging, false);
   const { query, key, direction } = settings;
   const isFrom = direction === "from";
   const held = isFrom ? shown.rows.indexOf(query ?? -1) : shown.columns.indexOf(key ?? -1);

@@ -52,7 +52,7 @@ export const lensJson = ({ model, text, layers, positions, words, guesses, ranks
 /** @param {Lens} lens @param {import("heed/data/state.js").Settings} settings */
 export function lensSvg(lens, settings) {
   const { layers, words, guesses, model, change } = lens;
-  const table = palette(settings.palette, false);
+  const table = palette(settings.palette, false, false);
   const isByRank = settings.lens.by === "rank";
   const cut = (/** @type {string} */ word) =>
     escape([...word].length > CHARACTERS ? `${[...word].slice(0, CHARACTERS - 1).join("")}…` : word);

@@ -21,7 +21,7 @@ const TOP = 56; // px of the title and the names of the columns
  * @param {number} query @param {string} title  name of the model
  */
 export function neuronsSvg(neurons, attention, settings, query, title) {
-  const table = palette("auto", true);
+  const table = palette("auto", true, false);
   const keys = largestKeys(neurons.weights);
   const [ofQuery, ofKeys, ofProducts] = topsOf(neurons);
   const word = (/** @type {number} */ place) => numbered(attention.columns[place], place);

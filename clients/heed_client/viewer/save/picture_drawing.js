@@ -38,7 +38,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
     const { x, y } = drawing.place(position);
     return `<rect x="${round(EDGE + x)}" y="${round(TITLE + y)}" width="${round(drawing.side)}" height="${round(drawing.side)}" ${more}/>`;
   };
-  const table = picturePalette(settings.palette, weights.isDiverging);
+  const table = picturePalette(settings.palette, weights.isDiverging, false);
   const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
     const level = weights.levels[patches.special + i];
     const opacity = round(settings.opacity * strength(weights, level));

@@ -14,7 +14,7 @@ const BLANK = 4;
  *  @param {import("heed/data/state.js").Settings} settings @param {string} title  name of the model
  *  @param {import("heed/page/generation.js").Text} text */
 export function toTextSvg(attention, shown, settings, title, { prompt, words }) {
-  const table = palette(settings.palette, false);
+  const table = palette(settings.palette, false, false);
   const { key } = settings;
   const query = settings.query ?? (key === null ? words.length - 1 : null); // as in the view, the last word
   const [row, column] = [shown.rows.indexOf(query ?? -1), query === null ? shown.columns.indexOf(key ?? -1) : -1];
