@@ -1,6 +1,23 @@
-// Pictures for papers: the views as SVG, and that as PNG.
+// Pictures for papers: the views as SVG.
 import { escape } from "heed/save/document.js";
-import { drawnHeads, minus, received, show, showSmall, strength, ticks } from "heed/data/display.js";
+import { heatMaps } from "heed/save/heat_maps.js";
+import {
+  CELL,
+  cells,
+  FONT,
+  heading,
+  ofLargest,
+  PAGE,
+  round,
+  said,
+  scale,
+  svg,
+  TITLE,
+  TITLE_CHARACTER,
+  width,
+  wordsOf,
+} from "heed/save/svg.js";
+import { drawnHeads, minus, received, show, showSmall, strength } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 
@@ -8,17 +25,8 @@ import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
-export const FONT = 12;
-const CELL = 16;
-const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 const LINES = 20_000; // of the head view
-export const TITLE = 32; // height of a title
-const LINE = 18; // of a further line of it
-export const TITLE_CHARACTER = 0.62 * 14; // width of its characters, on average
-export const PAGE = 720; // width of the words of a text
 const NUMBER = 44; // room for a weight beside a word
-const GAP = 24; // between two matrices
-const SCALE = 192; // width of the colours of the scale
 
 /**
  * The view as SVG: lines in the head view, all heads in the model view, coloured words in the token view, else the selected matrix with its scale.
@@ -70,123 +78,6 @@ function overview(attention, settings, title, top) {
       scale({ ...last, high: ofAll ? last.high : NaN }, settings, left, bottom, ofAll ? "" : ofLargest(settings)),
     );
   return svg(Math.max(left + heads * step, 16 + TITLE_CHARACTER * name.length), bottom + 44, [heading(name), ...parts]);
-}
-
-/** An output as a title has it. @param {string} kind */
-const said = (kind) => kind.replaceAll("_", " ");
-
-/** Of what a colour is a share. @param {Settings} settings */
-const ofLargest = ({ range }) => (range === "row" ? "of the row’s largest" : "of the head’s largest");
-
-/** @param {string} text */
-export const heading = (text) => `<text x="8" y="20" font-weight="600" font-size="14">${escape(text)}</text>`;
-
-/** The coloured cells of a matrix. @param {Shown} shown @param {Settings} settings
- *  @param {number} left @param {number} top @param {number} width @param {number} height  of a cell */
-function cells({ m, n, levels, isDiverging }, settings, left, top, width, height) {
-  const table = palette(settings.palette, isDiverging, false);
-  const parts = [];
-  for (let i = 0; i < m; i++)
-    for (let j = 0; j < n; j++) {
-      const level = levels[i * n + j];
-      if (level !== level || (m > VECTOR && level === 0)) continue;
-      const [x, y] = [round(left + j * width), round(top + i * height)];
-      parts.push(
-        `<rect x="${x}" y="${y}" width="${round(width)}" height="${round(height)}" fill="${css(table, level)}"/>`,
-      );
-    }
-  return parts.join("\n");
-}
-
-/** @typedef {{marks: {level: number, text: string}[], name: string}} Named  the numbers of a scale, and what they are */
-/** @typedef {{attention: Attention, shown: Shown, settings: Settings, title: string, named?: Named}} Panel  a matrix; `named` if it is not of attention */
-/** @typedef {{cell: number, every: number, left: number, top: number}} Room  size of a cell; which words are written; room for them */
-
-/** Heat maps side by side, with cells of one size, and each with its scale. @param {Panel[]} panels */
-export function heatMaps(panels) {
-  const most = Math.max(...panels.map(({ shown }) => Math.max(shown.m, shown.n)));
-  const cell = most <= VECTOR ? CELL : Math.max(1, Math.min(CELL, 1600 / most));
-  const every = most <= VECTOR ? 1 : Math.ceil(CELL / cell);
-  const [left, top] = /** @type {const} */ (["rows", "columns"]).map((axis) =>
-    Math.max(...panels.map(({ attention, shown }) => width(wordsOf(attention, shown, axis), every))),
-  );
-  const breadth = Math.max(left + most * cell + 4, left + 300);
-  const titles = panels.map(({ title }) => wrapped(title, Math.floor(breadth / TITLE_CHARACTER)));
-  const title = TITLE + LINE * (Math.max(...titles.map((lines) => lines.length)) - 1);
-  let [x, bottom] = [0, 0];
-  const parts = panels.map((panel, i) => {
-    const named = `<text y="20" font-weight="600" font-size="14">${tspans(titles[i])}</text>`;
-    const part = `<g transform="translate(${round(x)} 0)">${named}<g transform="translate(0 ${title})">${heatMap(panel, { cell, every, left, top })}</g></g>`;
-    x += breadth + (panels.length > 1 ? GAP : 0);
-    bottom = Math.max(bottom, title + top + panel.shown.m * cell + 58);
-    return part;
-  });
-  return svg(x, bottom, parts);
-}
-
-/** A title in lines. @param {string} text @param {number} most  characters of a line */
-function wrapped(text, most) {
-  /** @type {string[]} */
-  const lines = [];
-  for (const word of text.split(" ")) {
-    const last = lines[lines.length - 1];
-    if (last !== undefined && last.length + word.length < most) lines[lines.length - 1] = `${last} ${word}`;
-    else lines.push(word);
-  }
-  return lines;
-}
-
-/** @param {string[]} lines */
-const tspans = (lines) => {
-  const spaced = lines.map((line, i) => (i < lines.length - 1 ? `${line} ` : line));
-  return spaced.map((line, i) => `<tspan x="8" dy="${i ? LINE : 0}">${escape(line)}</tspan>`).join("");
-};
-
-/** @param {Attention} attention @param {Shown} shown @param {"rows" | "columns"} axis */
-const wordsOf = (attention, shown, axis) => shown[axis].map((place) => attention[axis][place].text);
-
-/** @param {Panel} panel @param {Room} room */
-function heatMap({ attention, shown, settings, named }, { cell, every, left, top }) {
-  const { m, n } = shown;
-  const parts = [cells(shown, settings, left, top, cell, cell)];
-  parts.push(
-    `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
-  );
-  wordsOf(attention, shown, "rows").forEach(
-    (word, i) =>
-      i % every === 0 &&
-      parts.push(
-        `<text x="${left - 4}" y="${round(top + (i + 0.5) * cell + 4)}" text-anchor="end">${escape(word)}</text>`,
-      ),
-  );
-  wordsOf(attention, shown, "columns").forEach((word, j) => {
-    if (j % every) return;
-    const x = round(left + (j + 0.5) * cell + 4);
-    parts.push(`<text transform="translate(${x} ${top - 4}) rotate(-90)">${escape(word)}</text>`);
-  });
-  parts.push(scale(shown, settings, left, top + m * cell + 8, undefined, named));
-  return parts.join("\n");
-}
-
-/** The colours with their numbers, and what they stand for. @param {Shown} shown @param {Settings} settings
- *  @param {number} x @param {number} y @param {string} [of]  of what a colour is a share, where that differs
- *  @param {Named} [named]  of a matrix that is not of attention */
-export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "", named) {
-  const table = palette(settings.palette, shown.isDiverging, false);
-  const parts = Array.from(
-    { length: 64 },
-    (_, i) =>
-      `<rect x="${round(x + (SCALE / 64) * i)}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
-  );
-  for (const { level, text } of named?.marks ?? ticks(shown, settings.scale))
-    parts.push(
-      `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
-    );
-  const white = settings.kind === "difference" ? "white: masked or in one text only" : "white: masked";
-  const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
-  const name = [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
-  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(named?.name ?? name)}</text>`);
-  return parts.join("\n");
 }
 
 /** Words and lines, with the numbers of the held word. @param {Attention} attention @param {{head: number, shown: Shown}[]} bundles
@@ -292,34 +183,4 @@ function tokens(attention, shown, settings, title) {
       : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${what}`));
   return svg(PAGE, y + 44, parts);
-}
-
-/** @param {number} width @param {number} height @param {string[]} parts */
-export const svg = (width, height, parts) =>
-  `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" ` +
-  `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
-
-/** Room for the longest word that is written. @param {string[]} words @param {number} every */
-const width = (words, every) =>
-  10 + 0.62 * FONT * words.reduce((most, word, i) => (i % every ? most : Math.max(most, word.length)), 1);
-
-/** @param {number} number */
-export const round = (number) => Number(number.toFixed(2));
-
-/** An SVG in pixels. @param {string} text @param {number} scale  pixels of one of its units @returns {Promise<Blob>} */
-export async function toPng(text, scale = 2) {
-  const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-  try {
-    const image = new Image();
-    image.src = url;
-    await image.decode();
-    const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [image.naturalWidth * scale, image.naturalHeight * scale];
-    canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
-    const png = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
-    if (!(png instanceof Blob)) throw new Error("the picture is too large for this browser");
-    return png;
-  } finally {
-    URL.revokeObjectURL(url);
-  }
 }

@@ -1,7 +1,7 @@
 // A lens as a table, as JSON and as SVG.
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { FONT, heading, round, svg, TITLE, TITLE_CHARACTER } from "heed/save/drawing.js";
+import { FONT, heading, round, svg, TITLE, TITLE_CHARACTER } from "heed/save/svg.js";
 import { quoted } from "heed/save/quoted.js";
 import { layerTitle } from "heed/server/lens.js";
 import { levelOf } from "heed/views/lens_view.js";

@@ -2,7 +2,7 @@
 import { format } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { heading, round, svg, TITLE_CHARACTER } from "heed/save/drawing.js";
+import { heading, round, svg, TITLE_CHARACTER } from "heed/save/svg.js";
 import { largestKeys, numbered, topsOf } from "heed/views/neuron_view.js";
 import { placeOf } from "heed/views/comparison.js";
 

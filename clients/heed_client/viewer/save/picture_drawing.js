@@ -2,7 +2,7 @@
 import { strength } from "heed/data/display.js";
 import { css, picturePalette } from "heed/data/palettes.js";
 import { weightsOf } from "heed/data/picture.js";
-import { heading, round, scale, svg, TITLE, TITLE_CHARACTER } from "heed/save/drawing.js";
+import { heading, round, scale, svg, TITLE, TITLE_CHARACTER } from "heed/save/svg.js";
 import { fromPicture } from "heed/save/saved.js";
 import { placeOf } from "heed/views/comparison.js";
 import { FADED, PatchDrawing } from "heed/views/draw/patches.js";

@@ -1,6 +1,6 @@
 // A grid of patches as a table, as JSON and as SVG.
 import { siteTitle, METRICS, number, showGrid } from "heed/data/patch.js";
-import { heatMaps } from "heed/save/drawing.js";
+import { heatMaps } from "heed/save/heat_maps.js";
 import { quoted } from "heed/save/quoted.js";
 
 /** @typedef {import("heed/data/patch.js").Grid} Grid */

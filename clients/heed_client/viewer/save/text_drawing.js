@@ -1,7 +1,7 @@
 // A generated text as SVG: its words in the colours of what the selected one looked at, and the scale.
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { FONT, heading, PAGE, round, scale, svg, TITLE } from "heed/save/drawing.js";
+import { FONT, heading, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
 
 const EDGE = 8;

@@ -1,0 +1,97 @@
+// What saved drawings have in common: titles, cells, the scale of colours, and how they become a picture.
+import { escape } from "heed/save/document.js";
+import { ticks } from "heed/data/display.js";
+import { css, palette } from "heed/data/palettes.js";
+
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+export const FONT = 12;
+export const CELL = 16;
+export const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
+export const TITLE = 32; // height of a title
+export const TITLE_CHARACTER = 0.62 * 14; // width of its characters, on average
+export const PAGE = 720; // width of the words of a text
+const SCALE = 192; // width of the colours of the scale
+
+/** An output as a title has it. @param {string} kind */
+export const said = (kind) => kind.replaceAll("_", " ");
+
+/** Of what a colour is a share. @param {Settings} settings */
+export const ofLargest = ({ range }) => (range === "row" ? "of the row’s largest" : "of the head’s largest");
+
+/** @param {string} text */
+export const heading = (text) => `<text x="8" y="20" font-weight="600" font-size="14">${escape(text)}</text>`;
+
+/** The coloured cells of a matrix. @param {Shown} shown @param {Settings} settings
+ *  @param {number} left @param {number} top @param {number} width @param {number} height  of a cell */
+export function cells({ m, n, levels, isDiverging }, settings, left, top, width, height) {
+  const table = palette(settings.palette, isDiverging, false);
+  const parts = [];
+  for (let i = 0; i < m; i++)
+    for (let j = 0; j < n; j++) {
+      const level = levels[i * n + j];
+      if (level !== level || (m > VECTOR && level === 0)) continue;
+      const [x, y] = [round(left + j * width), round(top + i * height)];
+      parts.push(
+        `<rect x="${x}" y="${y}" width="${round(width)}" height="${round(height)}" fill="${css(table, level)}"/>`,
+      );
+    }
+  return parts.join("\n");
+}
+
+/** @typedef {{marks: {level: number, text: string}[], name: string}} Named  the numbers of a scale, and what they are */
+/** The colours with their numbers, and what they stand for. @param {Shown} shown @param {Settings} settings
+ *  @param {number} x @param {number} y @param {string} [of]  of what a colour is a share, where that differs
+ *  @param {Named} [named]  of a matrix that is not of attention */
+export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "", named) {
+  const table = palette(settings.palette, shown.isDiverging, false);
+  const parts = Array.from(
+    { length: 64 },
+    (_, i) =>
+      `<rect x="${round(x + (SCALE / 64) * i)}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
+  );
+  for (const { level, text } of named?.marks ?? ticks(shown, settings.scale))
+    parts.push(
+      `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
+    );
+  const white = settings.kind === "difference" ? "white: masked or in one text only" : "white: masked";
+  const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
+  const name = [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
+  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(named?.name ?? name)}</text>`);
+  return parts.join("\n");
+}
+
+/** @param {Attention} attention @param {Shown} shown @param {"rows" | "columns"} axis */
+export const wordsOf = (attention, shown, axis) => shown[axis].map((place) => attention[axis][place].text);
+
+/** @param {number} width @param {number} height @param {string[]} parts */
+export const svg = (width, height, parts) =>
+  `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" ` +
+  `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
+
+/** Room for the longest word that is written. @param {string[]} words @param {number} every */
+export const width = (words, every) =>
+  10 + 0.62 * FONT * words.reduce((most, word, i) => (i % every ? most : Math.max(most, word.length)), 1);
+
+/** @param {number} number */
+export const round = (number) => Number(number.toFixed(2));
+
+/** An SVG in pixels. @param {string} text @param {number} scale  pixels of one of its units @returns {Promise<Blob>} */
+export async function toPng(text, scale = 2) {
+  const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+  try {
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.naturalWidth * scale, image.naturalHeight * scale];
+    canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+    const png = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+    if (!(png instanceof Blob)) throw new Error("the picture is too large for this browser");
+    return png;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
