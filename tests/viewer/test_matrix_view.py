@@ -1,6 +1,7 @@
 """The heat map: its pixels are the weights, at every size, and its cells can be reached by pointer and keys."""
 
 import json
+import re
 from urllib.parse import quote
 
 import numpy as np
@@ -79,6 +80,16 @@ def test_the_map_fits_the_window_and_words_stand_at_their_cells(open_page, width
     expect(page.locator(".ranking, .headline").first).to_be_visible()
     box = page.locator(".workspace > .selection").bounding_box()
     assert box["y"] + box["height"] <= 900
+
+
+def test_a_small_cell_has_a_tip_only_while_it_is_pointed_at(open_page):
+    """Pinned, it would cover the cells around it; the selection has its number."""
+    page = open_page('model=multi_head&view=matrix&query=1&key=2&random={"seed":1,"sizes":{"batch":1,"m":60,"n":60}}')
+    expect(page.locator(".selection .value").first).to_be_visible()
+    left, top, right, bottom = (length / page.evaluate("devicePixelRatio") for length in plot(page))
+    expect(page.locator(".tip")).to_be_hidden()
+    page.locator(HEAT_MAP).hover(position={"x": (left + right) / 2, "y": (top + bottom) / 2})
+    expect(page.locator(".tip")).to_have_text(re.compile(r"“\d+” → “\d+” \d\.\d{4}"))
 
 
 def test_keys_hold_move_zoom_and_release(page):

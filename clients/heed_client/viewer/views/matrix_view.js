@@ -4,7 +4,7 @@ import { format } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
-import { draw, drawPointer, FONT, hasValues, layout } from "heed/views/draw/heat_map.js";
+import { draw, drawPointer, FONT, layout } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { Mips } from "heed/views/draw/mips.js";
 import { cellAt, clamp, panBy, reveal, zoomAt } from "heed/views/draw/port.js";
@@ -126,8 +126,7 @@ export function HeatMap({
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
-    const isTold = held.row !== null && held.column !== null && !hasValues(w, h);
-    const cell = live.hover ?? (isTold ? { row: Number(held.row), column: Number(held.column) } : null);
+    const cell = live.hover; // of a pinned cell the headline and the selection have the number
     const [x, y] = cell ? [(cell.column - live.port.x) * w, (cell.row - live.port.y) * h] : [-w, -h];
     element.hidden = !cell || x + w <= 0 || y + h <= 0 || x >= plot.width || y >= plot.height;
     if (!cell || element.hidden) return;

@@ -52,7 +52,7 @@ export function layout(shown, rows, columns, width, height, lowest) {
 const longest = (words) => words.reduce((most, word) => Math.max(most, word.length), 1);
 
 /** Whether cells of a size have their numbers in them. @param {number} w @param {number} h  px */
-export const hasValues = (w, h) => w > WITH_VALUES && h > LINE + 3;
+const hasValues = (w, h) => w > WITH_VALUES && h > LINE + 3;
 
 /** The map without what follows the pointer. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
 export function draw(canvas, width, scene) {
