@@ -243,3 +243,14 @@ def test_nothing_is_cut_in_a_narrow_window(open_page, view, width):
       return !scrolls && box.width > 0 && (box.right > width + 1 || box.left < -1);
     }).map((one) => one.outerHTML.slice(0, 100))"""
     assert page.evaluate(wide, width) == []
+
+
+def test_twelve_heads_fit_into_a_small_window(open_page):
+    sizes = '{"seed":1,"sizes":{"batch":1,"heads":12,"m":5,"n":5}}'
+    page = open_page(f"model=scaled_dot_product&view=model&random={sizes}", viewport={"width": 390, "height": 800})
+    heads = page.locator(".thumbnail")
+    expect(heads).to_have_count(12)
+    box = heads.last.bounding_box()
+    assert box["x"] + box["width"] <= 390 - 16
+    assert page.eval_on_selector(".view", "(view) => view.scrollWidth <= view.clientWidth")
+    assert heads.evaluate_all("(all) => all.every((one) => one.scrollWidth <= one.clientWidth)")  # with their names

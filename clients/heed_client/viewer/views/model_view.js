@@ -82,7 +82,7 @@ export function ModelView({ attention, settings, set }) {
       weights, up to ${TOPS[settings.range]}. Click one to see its words.${layers > 1 && ` ${layers - 1}.${heads - 1} is ${attention.axis} ${layers - 1}, head ${heads - 1}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
-    <div class="thumbnails" role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
+    <div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${{ "--heads": heads }}>
       ${places.map(
         ({
           layer,
