@@ -200,7 +200,11 @@ def test_link_commands_and_saved_page_give_the_same(open_patch, open_page, open_
     printed = np.array(re.findall(r"-?\d+\.\d*", python.stdout), float).reshape(4, 7)
     np.testing.assert_allclose(printed, answer["values"], atol=1e-6)
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
-    assert len(svg.findall(".//{*}rect")) == 2 + 28 + 64  # with the background, the frame and the scale
+    rects = 2 + 28 + 64 + 6  # with the background, the frame, the scale, and frames of the pinned row, column and cell
+    assert len(svg.findall(".//{*}rect")) == rects
+    texts = ["".join(text.itertext()) for text in svg.findall(".//{*}text")]
+    assert "unchanged" not in texts[0]
+    assert "unchanged" in texts[-1]
     take(page, "HTML page").save_as(tmp_path / "saved.html")
     saved = open_file(tmp_path / "saved.html")
     expect(saved.get_by_role("tab", name="Patch")).to_have_attribute("aria-selected", "true")

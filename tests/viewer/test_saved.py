@@ -18,7 +18,7 @@ from heed_client.__main__ import main
 from heed_client.answer import Answer
 from heed_client.page import page as saved_page
 from tests.support.waiting import until
-from tests.viewer.pages import SCORES, copied, drawn, show, take
+from tests.viewer.pages import HEAT_MAP, SCORES, copied, drawn, show, take
 
 TEXT = "the animal did not cross the street"
 
@@ -84,13 +84,13 @@ def svg_of(page):
 
 
 def assert_png(page, svg, cells, path):
-    """The PNG has twice the size of ``svg``, and the colours of cells at ``(x, y, element)``."""
+    """The PNG has twice the size of ``svg``, and, where no number is, the colours of cells at ``(x, y, element)``."""
     take(page, "PNG").save_as(path)
     picture = imread(path)
     assert picture.shape[:2] == (2 * int(svg.get("height")), 2 * int(svg.get("width")))
     for x, y, cell in cells:
         left, top, size = (float(cell.get(name)) for name in ("x", "y", "width"))
-        pixel = picture[int(2 * (y + top + size / 2)), int(2 * (x + left + size / 2)), :3] * 255
+        pixel = picture[int(2 * (y + top + size / 8)), int(2 * (x + left + size / 8)), :3] * 255
         np.testing.assert_allclose(pixel, [int(part) for part in re.findall(r"\d+", cell.get("fill"))], atol=2)
 
 
@@ -111,6 +111,9 @@ def test_pictures_of_each_view(page, heed, tmp_path):
     assert len(cells) == 2 + 9 * 9 + 64  # with the background, the frame and the scale
     texts = ["".join(text.itertext()) for text in svg.findall(".//{*}text")]
     assert texts[:10] == ["bert: weights, head 3", "<s>", *TEXT.split(), "</s>"]
+    assert texts[19:21] == ["keys →", "queries ↓"]
+    weights = heed.attend("bert", text=TEXT).weights[0, 3]
+    np.testing.assert_allclose([float(text) for text in texts[21 : 21 + 81]], weights.ravel(), atol=5.1e-3)
     y = float(svg.find("{*}g/{*}g").get("transform").split()[1].rstrip(")"))
     assert_png(page, svg, [(0, y, cells[1])], tmp_path / "picture.png")
     page.get_by_role("tab", name="Model").click()
@@ -136,6 +139,15 @@ def test_drawings_of_a_dark_page_are_for_white_paper_too(open_page, view):
         take(open_page(settings, color_scheme=scheme), "SVG").path().read_text() for scheme in ("light", "dark")
     )
     assert dark == light
+
+
+def test_the_pinned_cell_is_framed_in_the_picture_of_a_matrix(page):
+    page.locator(HEAT_MAP).press("ArrowDown")
+    page.locator(HEAT_MAP).press("ArrowRight")
+    expect(page.locator(".selection")).to_contain_text("looks at")
+    rects = svg_of(page).findall(".//{*}rect")
+    (frame,) = (rect for rect in rects if rect.get("stroke") == "#1d4e89")
+    assert [frame.get(name) for name in ("x", "y")] == [rects[2].get(name) for name in ("x", "y")]  # 0, 1
 
 
 def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(page, heed):

@@ -1,9 +1,9 @@
 // Pictures for papers: the views as SVG.
+import { cells } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
 import { heatMaps } from "heed/save/heat_maps.js";
 import {
   CELL,
-  cells,
   FONT,
   heading,
   ofLargest,
@@ -61,7 +61,8 @@ function overview(attention, settings, title, top) {
     for (let head = 0; head < heads; head++) {
       const shown = (last = showSmall(attention.small(layer, head), attention, settings, top));
       const [x, y] = [left + head * step, TITLE + 24 + layer * step];
-      parts.push(cells(shown, settings, x, y, size / shown.n, size / shown.m));
+      const table = palette(settings.palette, shown.isDiverging, false);
+      parts.push(cells(shown, table, { left: x, top: y, width: size / shown.n, height: size / shown.m }));
       parts.push(
         `<rect x="${x}" y="${y}" width="${size}" height="${size}" fill="none" stroke="#888" stroke-width=".5"/>`,
       );

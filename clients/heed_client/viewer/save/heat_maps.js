@@ -1,6 +1,9 @@
-// Matrices side by side as SVG, with their words and scales.
+// Matrices side by side as SVG, with their words, numbers and scales, and what is pinned.
+import { palette } from "heed/data/palettes.js";
+import { briefly } from "heed/data/picture.js";
+import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
-import { CELL, cells, round, scale, svg, TITLE, TITLE_CHARACTER, VECTOR, width, wordsOf } from "heed/save/svg.js";
+import { CELL, heading, round, scale, scaleName, svg, TITLE, TITLE_CHARACTER, width, wordsOf } from "heed/save/svg.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -8,31 +11,52 @@ import { CELL, cells, round, scale, svg, TITLE, TITLE_CHARACTER, VECTOR, width, 
 
 const LINE = 18; // height of a further line of a title
 const GAP = 24; // between two matrices
+const WIDEST = 1600; // all cells with numbers, side by side
 
-/** @typedef {{attention: Attention, shown: Shown, settings: Settings, title: string, named?: import("heed/save/svg.js").Named}} Panel  a matrix; `named` if it is not of attention */
+/** @typedef {{attention: Pick<Attention, "rows" | "columns">, shown: Shown, settings: Settings, title: string, axes?: [rows: string, columns: string],
+ *    named?: import("heed/save/svg.js").Named}} Panel  a matrix; `axes` and `named` if it is not of attention */
 /** @typedef {{cell: number, every: number, left: number, top: number}} Room  size of a cell; which words are written; room for them */
 
-/** Heat maps side by side, with cells of one size, and each with its scale. @param {Panel[]} panels */
-export function heatMaps(panels) {
-  const most = Math.max(...panels.map(({ shown }) => Math.max(shown.m, shown.n)));
-  const cell = most <= VECTOR ? CELL : Math.max(1, Math.min(CELL, 1600 / most));
-  const every = most <= VECTOR ? 1 : Math.ceil(CELL / cell);
-  const [left, top] = /** @type {const} */ (["rows", "columns"]).map((axis) =>
-    Math.max(...panels.map(({ attention, shown }) => width(wordsOf(attention, shown, axis), every))),
-  );
-  const breadth = Math.max(left + most * cell + 4, left + 300);
-  const titles = panels.map(({ title }) => wrapped(title, Math.floor(breadth / TITLE_CHARACTER)));
-  const title = TITLE + LINE * (Math.max(...titles.map((lines) => lines.length)) - 1);
+/** Heat maps side by side, with cells of one size, and each with its scale.
+ *  @param {Panel[]} panels @param {string} [title]  of all of them */
+export function heatMaps(panels, title = "") {
+  const room = roomFor(panels);
+  const { left, top, cell } = room;
+  const most = Math.max(...panels.map(({ shown }) => shown.n));
+  const legends = panels.map(({ shown, settings, named }) => named?.name ?? scaleName(shown, settings));
+  const breadth = left + Math.max(most * cell + 4, 300, width(legends, 1));
+  const titles = panels.map((panel) => wrapped(panel.title, Math.floor(breadth / TITLE_CHARACTER)));
+  const above = title ? LINE + 4 : 0;
+  const start = above + TITLE + LINE * (Math.max(...titles.map((lines) => lines.length)) - 1);
   let [x, bottom] = [0, 0];
   const parts = panels.map((panel, i) => {
-    const named = `<text y="20" font-weight="600" font-size="14">${tspans(titles[i])}</text>`;
-    const part = `<g transform="translate(${round(x)} 0)">${named}<g transform="translate(0 ${title})">${heatMap(panel, { cell, every, left, top })}</g></g>`;
+    const named = `<text y="${above + 20}" font-weight="600" font-size="14">${tspans(titles[i])}</text>`;
+    const part = `<g transform="translate(${round(x)} 0)">${named}<g transform="translate(0 ${start})">${heatMap(panel, room)}</g></g>`;
     x += breadth + (panels.length > 1 ? GAP : 0);
-    bottom = Math.max(bottom, title + top + panel.shown.m * cell + 58);
+    bottom = Math.max(bottom, start + top + panel.shown.m * cell + 58);
     return part;
   });
-  return svg(x, bottom, parts);
+  return svg(Math.max(x, title.length * TITLE_CHARACTER + 16), bottom, [...(title ? [heading(title)] : []), ...parts]);
 }
+
+/** Cells are as large as their numbers if all have room. @param {Panel[]} panels @returns {Room} */
+function roomFor(panels) {
+  const most = Math.max(...panels.map(({ shown }) => Math.max(shown.m, shown.n)));
+  const hasNumbers = panels.length * most * WITH_NUMBER <= WIDEST;
+  const size = hasNumbers ? WITH_NUMBER : CELL;
+  const cell = most <= VECTOR ? size : Math.max(1, Math.min(CELL, 1600 / most));
+  const every = most <= VECTOR ? 1 : Math.ceil(CELL / cell);
+  const words = (/** @type {"rows" | "columns"} */ axis) =>
+    Math.max(...panels.map(({ attention, shown }) => width(wordsOf(attention, shown, axis).map(briefly), every)));
+  const named = width(
+    panels.flatMap((panel) => namesOf(panel)),
+    1,
+  );
+  return { cell, every, left: Math.max(words("rows"), named), top: Math.max(words("columns"), 2 * LINE) };
+}
+
+/** What rows and columns are. @param {Panel} panel */
+const namesOf = ({ axes: [rows, columns] = ["queries", "keys"] }) => [`${columns} →`, `${rows} ↓`];
 
 /** A title in lines. @param {string} text @param {number} most  characters of a line */
 function wrapped(text, most) {
@@ -53,24 +77,38 @@ const tspans = (lines) => {
 };
 
 /** @param {Panel} panel @param {Room} room */
-function heatMap({ attention, shown, settings, named }, { cell, every, left, top }) {
-  const { m, n } = shown;
-  const parts = [cells(shown, settings, left, top, cell, cell)];
-  parts.push(
-    `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
-  );
-  wordsOf(attention, shown, "rows").forEach(
-    (word, i) =>
-      i % every === 0 &&
-      parts.push(
-        `<text x="${left - 4}" y="${round(top + (i + 0.5) * cell + 4)}" text-anchor="end">${escape(word)}</text>`,
-      ),
-  );
-  wordsOf(attention, shown, "columns").forEach((word, j) => {
-    if (j % every) return;
-    const x = round(left + (j + 0.5) * cell + 4);
-    parts.push(`<text transform="translate(${x} ${top - 4}) rotate(-90)">${escape(word)}</text>`);
-  });
-  parts.push(scale(shown, settings, left, top + m * cell + 8, undefined, named));
-  return parts.join("\n");
+function heatMap(panel, room) {
+  const { shown, settings, named } = panel;
+  const { cell, left, top } = room;
+  const table = palette(settings.palette, shown.isDiverging, false);
+  const grid = { left, top, width: cell, height: cell };
+  const place = (/** @type {number[]} */ places, /** @type {number | null} */ pinned) =>
+    pinned === null ? -1 : places.indexOf(pinned);
+  return [
+    cells(shown, table, grid),
+    `<rect x="${left}" y="${top}" width="${round(shown.n * cell)}" height="${round(shown.m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
+    ...wordsAround(panel, room),
+    ...(cell === WITH_NUMBER ? numbersIn(shown, table, grid) : []),
+    ...framesAround(shown, place(shown.rows, settings.query), place(shown.columns, settings.key), grid),
+    scale(shown, settings, left, top + shown.m * cell + 8, undefined, named),
+  ].join("\n");
+}
+
+/** The words of rows and columns, and in the corner what they are. @param {Panel} panel @param {Room} room */
+function wordsAround(panel, { cell, every, left, top }) {
+  const words = (/** @type {"rows" | "columns"} */ axis) =>
+    wordsOf(panel.attention, panel.shown, axis).map((word) => escape(briefly(word)));
+  const middle = (/** @type {number} */ start, /** @type {number} */ place) => round(start + (place + 0.5) * cell + 4);
+  const written = (/** @type {unknown} */ _, /** @type {number} */ place) => place % every === 0;
+  return [
+    ...words("rows")
+      .map((word, i) => `<text x="${left - 4}" y="${middle(top, i)}" text-anchor="end">${word}</text>`)
+      .filter(written),
+    ...words("columns")
+      .map((word, j) => `<text transform="translate(${middle(left, j)} ${top - 4}) rotate(-90)">${word}</text>`)
+      .filter(written),
+    ...namesOf(panel).map(
+      (name, i) => `<text x="${left - 6}" y="${top - 20 + 15 * i}" text-anchor="end" fill="#555">${name}</text>`,
+    ),
+  ];
 }

@@ -1,4 +1,4 @@
-// What saved drawings have in common: titles, cells, the scale of colours, and how they become a picture.
+// What saved drawings have in common: titles, the scale of colours, and how they become a picture.
 import { escape } from "heed/save/document.js";
 import { ticks } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
@@ -9,7 +9,6 @@ import { css, palette } from "heed/data/palettes.js";
 
 export const FONT = 12;
 export const CELL = 16;
-export const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 export const TITLE = 32; // height of a title
 export const TITLE_CHARACTER = 0.62 * 14; // width of its characters, on average
 export const PAGE = 720; // width of the words of a text
@@ -23,23 +22,6 @@ export const ofLargest = ({ range }) => (range === "row" ? "of the row’s large
 
 /** @param {string} text */
 export const heading = (text) => `<text x="8" y="20" font-weight="600" font-size="14">${escape(text)}</text>`;
-
-/** The coloured cells of a matrix. @param {Shown} shown @param {Settings} settings
- *  @param {number} left @param {number} top @param {number} width @param {number} height  of a cell */
-export function cells({ m, n, levels, isDiverging }, settings, left, top, width, height) {
-  const table = palette(settings.palette, isDiverging, false);
-  const parts = [];
-  for (let i = 0; i < m; i++)
-    for (let j = 0; j < n; j++) {
-      const level = levels[i * n + j];
-      if (level !== level || (m > VECTOR && level === 0)) continue;
-      const [x, y] = [round(left + j * width), round(top + i * height)];
-      parts.push(
-        `<rect x="${x}" y="${y}" width="${round(width)}" height="${round(height)}" fill="${css(table, level)}"/>`,
-      );
-    }
-  return parts.join("\n");
-}
 
 /** @typedef {{marks: {level: number, text: string}[], name: string}} Named  the numbers of a scale, and what they are */
 /** The colours with their numbers, and what they stand for. @param {Shown} shown @param {Settings} settings
@@ -56,14 +38,18 @@ export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofL
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
     );
-  const white = settings.kind === "difference" ? "white: masked or in one text only" : "white: masked";
-  const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
-  const name = [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
-  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(named?.name ?? name)}</text>`);
+  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(named?.name ?? scaleName(shown, settings, of))}</text>`);
   return parts.join("\n");
 }
 
-/** @param {Attention} attention @param {Shown} shown @param {"rows" | "columns"} axis */
+/** What is written below the colours. @param {Shown} shown @param {Settings} settings @param {string} [of]  of what a colour is a share */
+export function scaleName(shown, settings, of = Number.isNaN(shown.high) ? ofLargest(settings) : "") {
+  const white = settings.kind === "difference" ? "white: masked or in one text only" : "white: masked";
+  const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
+  return [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
+}
+
+/** @param {Pick<Attention, "rows" | "columns">} attention @param {Shown} shown @param {"rows" | "columns"} axis */
 export const wordsOf = (attention, shown, axis) => shown[axis].map((place) => attention[axis][place].text);
 
 /** @param {number} width @param {number} height @param {string[]} parts */
@@ -71,9 +57,16 @@ export const svg = (width, height, parts) =>
   `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" ` +
   `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
 
-/** Room for the longest word that is written. @param {string[]} words @param {number} every */
-export const width = (words, every) =>
-  10 + 0.62 * FONT * words.reduce((most, word, i) => (i % every ? most : Math.max(most, word.length)), 1);
+/** Room for the longest word that is written: as wide as it is here, or in a mean font. @param {string[]} words @param {number} every */
+export function width(words, every) {
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(1, 1).getContext("2d"));
+  context.font = `${FONT}px system-ui, sans-serif`;
+  const written = words.filter((_, i) => i % every === 0);
+  return (
+    10 +
+    Math.ceil(Math.max(...written.map((word) => Math.max(0.62 * FONT * word.length, context.measureText(word).width))))
+  );
+}
 
 /** @param {number} number */
 export const round = (number) => Number(number.toFixed(2));

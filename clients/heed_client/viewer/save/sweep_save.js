@@ -1,5 +1,5 @@
 // A grid of patches as a table, as JSON and as SVG.
-import { siteTitle, METRICS, number, showGrid } from "heed/data/patch.js";
+import { siteTitle, METRICS, number, pinnedIn, showGrid } from "heed/data/patch.js";
 import { heatMaps } from "heed/save/heat_maps.js";
 import { quoted } from "heed/save/quoted.js";
 
@@ -54,11 +54,12 @@ export function gridSvg(grid, settings) {
     add: `with ${number(choices.scale)} times that of “${choices.source}”${choices.minus ? ` less that of “${choices.minus}”` : ""} added`,
   }[choices.action];
   const ends = [`unchanged ${number(unchanged)}`, ...(source === null ? [] : [`other text ${number(source)}`])];
-  const title = `${model}: ${METRICS[choices.metric]}, ${siteTitle(choices.at)} ${what}; ${ends.join(", ")}`;
+  const title = `${model}: ${METRICS[choices.metric]}, ${siteTitle(choices.at)} ${what}`;
   const named = { marks: marksOf(shown), name: `${METRICS[choices.metric]}; ${ends.join(", ")}` };
-  return heatMaps([
-    { attention, shown, settings: { ...settings, palette: "auto", scale: "linear", kind: "grid" }, title, named },
-  ]);
+  const pinned = pinnedIn(grid);
+  const place = { query: pinned?.row ?? null, key: pinned?.column ?? null };
+  const looks = /** @type {const} */ ({ palette: "auto", scale: "linear", kind: "grid" });
+  return heatMaps([{ attention, shown, settings: { ...settings, ...looks, ...place }, title, axes: grid.axes, named }]);
 }
 
 /** The numbers below the colours. @param {ReturnType<typeof showGrid>} shown */
