@@ -7,6 +7,7 @@ import {
   FONT,
   heading,
   ofLargest,
+  ofLine,
   PAGE,
   round,
   said,
@@ -175,7 +176,7 @@ function tokens(attention, shown, settings, title) {
   };
   text("rows");
   if (!attention.isSelf) text("columns");
-  parts.push(scale(average ?? shown, settings, 8, y));
+  parts.push(scale(average ?? (isFrom ? ofLine(shown, held, -1) : ofLine(shown, -1, held)), settings, 8, y));
   const own = held < 0 ? "" : (isFrom ? attention.rows[shown.rows[held]] : attention.columns[shown.columns[held]]).text;
   const what = own
     ? `: what “${own}” ${isFrom ? "looks at" : "is looked at by"}`

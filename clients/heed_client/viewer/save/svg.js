@@ -49,6 +49,13 @@ export function scaleName(shown, settings, of = Number.isNaN(shown.high) ? ofLar
   return [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
 }
 
+/** What is drawn of a matrix where one row, or else one column, is. @param {Shown} shown @param {number} row  -1 = none
+ *  @param {number} column @returns {Shown} */
+export const ofLine = (shown, row, column) => ({
+  ...shown,
+  levels: shown.levels.filter((_, at) => (row >= 0 ? Math.floor(at / shown.n) === row : at % shown.n === column)),
+});
+
 /** @param {Pick<Attention, "rows" | "columns">} attention @param {Shown} shown @param {"rows" | "columns"} axis */
 export const wordsOf = (attention, shown, axis) => shown[axis].map((place) => attention[axis][place].text);
 

@@ -1,7 +1,7 @@
 // A generated text as SVG: its words in the colours of what the selected one looked at, and the scale.
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { FONT, heading, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";
+import { FONT, heading, ofLine, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
 
 const EDGE = 8;
@@ -40,7 +40,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }) 
       `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${isNew ? ' font-weight="600"' : ""}>${escape(text)}</text>`
     );
   });
-  parts.push(scale(shown, settings, EDGE, y + LINE + 8));
+  parts.push(scale(ofLine(shown, row, column), settings, EDGE, y + LINE + 8));
   const word = held >= 0 ? `: what “${all[held].text}” ${row >= 0 ? "looks at" : "is looked at by"}` : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${word}`));
   return svg(PAGE, y + LINE + 52, parts);
