@@ -12,7 +12,7 @@ from export.__main__ import main
 from tests.support.pairs import save
 from tests.support.texts import save_tokenizer
 from tests.viewer.generate.words import expect_end, expect_words, row, tokens
-from tests.viewer.pages import take
+from tests.viewer.pages import percent, take
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIDE, COLUMNS = 4, 4  # px of a patch, patches in a row
@@ -49,6 +49,9 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     expect_patches(page, row(last, "cross_weights"))
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     assert drawing.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")
+    assert "pixelated" in drawing.find(f"{SVG}image").get("style")  # as on the page
+    texts = ["".join(text.itertext()) for text in drawing.findall(f"{SVG}text")]
+    assert f"[CLS] {percent(row(last, 'cross_weights')[0])}" in texts
     weights = row(last, "cross_weights")[1:]  # behind [CLS]
     patches = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
     shares = [float(rect.get("fill-opacity")) for rect in patches]

@@ -1,11 +1,12 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix that they are from.
-import { strength } from "heed/data/display.js";
-import { css, picturePalette } from "heed/data/palettes.js";
+import { strength, valueText } from "heed/data/display.js";
+import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { weightsOf } from "heed/data/picture.js";
-import { heading, round, scale, svg, TITLE, TITLE_CHARACTER } from "heed/save/svg.js";
+import { heading, round, scale, svg, TITLE, TITLE_CHARACTER, width as widthOf } from "heed/save/svg.js";
+import { escape } from "heed/save/document.js";
 import { fromPicture } from "heed/save/saved.js";
 import { placeOf } from "heed/views/comparison.js";
-import { FADED, PatchDrawing } from "heed/views/draw/patches.js";
+import { COARSE, FADED, PatchDrawing } from "heed/views/draw/patches.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -14,6 +15,8 @@ import { FADED, PatchDrawing } from "heed/views/draw/patches.js";
 const SIDE = 448; // of the longer side
 const EDGE = 8;
 const BELOW = 56; // height of the scale
+const CHIP = 20; // height of a token that is no patch
+const GAP = 4;
 
 /** What is drawn: the weights from or to the position that the view shows; null = a pinned patch alone.
  *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"], verb: string}} */
@@ -36,8 +39,15 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
   const [width, height] = [image.width * zoom, image.height * zoom].map(round);
   const rect = (/** @type {number} */ position, /** @type {string} */ more) => {
     const { x, y } = drawing.place(position);
-    return `<rect x="${round(EDGE + x)}" y="${round(TITLE + y)}" width="${round(drawing.side)}" height="${round(drawing.side)}" ${more}/>`;
+    return `<rect x="${round(EDGE + x)}" y="${round(top + y)}" width="${round(drawing.side)}" height="${round(drawing.side)}" ${more}/>`;
   };
+  const word = place === null ? "" : (direction === "from" ? attention.rows : attention.columns)[place].text;
+  const name = `${title}, ${placeOf(attention, settings)}${word && `: what “${word}” ${verb}`}`;
+  const [breadth, below] = (matrix.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
+  const whole = Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE;
+  const labels = direction === "from" ? attention.columns : attention.rows;
+  const others = tokensBeside(weights, labels, drawing, settings, shown.error, whole - EDGE);
+  const top = TITLE + others.height;
   const table = picturePalette(settings.palette, weights.isDiverging, false);
   const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
     const level = weights.levels[patches.special + i];
@@ -47,17 +57,36 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
   const held = settings.view === "generate" ? settings.key : place;
   const ring =
     held !== null && drawing.isPatch(held) ? rect(held, 'fill="none" stroke="#1d4e89" stroke-width="3"') : "";
-  const word = place === null ? "" : (direction === "from" ? attention.rows : attention.columns)[place].text;
-  const name = `${title}, ${placeOf(attention, settings)}${word && `: what “${word}” ${verb}`}`;
   const colour = { ...shown, high: weights.high, levels: weights.levels };
-  const [breadth, below] = (matrix.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
-  return svg(Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE, TITLE + height + BELOW + below, [
+  return svg(whole, top + height + BELOW + below, [
     `<filter id="faded"><feColorMatrix type="saturate" values="${round(1 - FADED * settings.opacity)}"/></filter>`,
     heading(name),
-    `<image x="${EDGE}" y="${TITLE}" width="${width}" height="${height}" preserveAspectRatio="none" filter="url(#faded)" href="${fromPicture(seen).url}"/>`,
+    ...others.parts,
+    `<image x="${EDGE}" y="${top}" width="${width}" height="${height}" preserveAspectRatio="none"${zoom < COARSE ? "" : ' style="image-rendering: pixelated"'} filter="url(#faded)" href="${fromPicture(seen).url}"/>`,
     ...colours,
     ring,
-    scale(colour, settings, EDGE, TITLE + height + EDGE),
-    matrix && `<g transform="translate(0 ${TITLE + height + BELOW})">${matrix}</g>`,
+    scale(colour, settings, EDGE, top + height + EDGE),
+    matrix && `<g transform="translate(0 ${top + height + BELOW})">${matrix}</g>`,
   ]);
+}
+
+/** The tokens that are not patches, with their weights, in lines above the picture.
+ *  @param {import("heed/data/picture.js").Weights} weights @param {import("heed/data/attention.js").Label[]} labels @param {PatchDrawing} drawing
+ *  @param {Settings} settings @param {number} error @param {number} breadth */
+function tokensBeside({ values, levels, hidden, isDiverging }, labels, drawing, settings, error, breadth) {
+  const table = picturePalette(settings.palette, isDiverging, false);
+  let [x, y] = [EDGE, TITLE];
+  const parts = labels.flatMap(({ text }, place) => {
+    if (drawing.isPatch(place) || hidden[place] || !Number.isFinite(values[place])) return [];
+    const said = `${text} ${valueText(settings.kind, values[place], error)}`;
+    const width = widthOf([said], 1);
+    if (x > EDGE && x + width > breadth) [x, y] = [EDGE, y + CHIP + GAP];
+    const left = x;
+    x += width + GAP;
+    return (
+      `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, levels[place])}" stroke="#999" stroke-width=".5"/>` +
+      `<text x="${round(left + width / 2)}" y="${y + 14}" text-anchor="middle" fill="${textOn(table, levels[place])}">${escape(said)}</text>`
+    );
+  });
+  return { parts, height: parts.length ? y - TITLE + CHIP + 2 * GAP : 0 };
 }

@@ -8,7 +8,7 @@ import { prepare, themeColours } from "heed/views/draw/canvas.js";
 /** @typedef {import("heed/data/picture.js").Weights} Weights */
 
 const TALLEST = 0.58; // of the window's height
-const COARSE = 8; // px of a pixel that is drawn as a square
+export const COARSE = 8; // px of a pixel that is drawn as a square
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
 /** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame */
