@@ -172,6 +172,7 @@ def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, h
     page.get_by_role("combobox", name="second head").select_option("1")
     expect(page.locator(".sides [role=application]")).to_have_count(3)
     svg = svg_of(page)
+    assert svg.find("{*}text").text == f"bert, weights, “{TEXT}”"
     panels = svg.findall("{*}g")
     texts = [["".join(text.itertext()) for text in panel.findall(".//{*}text")] for panel in panels]
     assert [words[0] for words in texts] == ["First: head 3", "Second: head 1", "Difference: head 1 minus head 3"]

@@ -2,22 +2,14 @@
 import { html, useState } from "vendor/preact.js";
 import { ablationCsv, ablationOf } from "heed/save/ablation_table.js";
 import { toDocument } from "heed/save/document.js";
-import { gridCsv, gridJson, gridSvg } from "heed/save/sweep_save.js";
-import { lensCsv, lensJson, lensSvg } from "heed/save/lens_save.js";
+import { gridCsv, gridJson } from "heed/save/sweep_save.js";
+import { lensCsv, lensJson } from "heed/save/lens_save.js";
 import { quoted } from "heed/save/quoted.js";
-import { toSvg } from "heed/save/drawing.js";
-import { heatMaps } from "heed/save/heat_maps.js";
 import { toPng } from "heed/save/svg.js";
-import { toPictureSvg } from "heed/save/picture_drawing.js";
-import { toTextSvg } from "heed/save/text_drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
+import { drawingOf } from "heed/page/drawing_of.js";
 import { Popup } from "heed/views/controls.js";
-import { changeShown, changesOf, runWhole } from "heed/server/ablation.js";
-import { neuronsOf } from "heed/server/neurons.js";
-import { openingToken } from "heed/server/start.js";
-import { neuronsSvg } from "heed/save/neurons_drawing.js";
-import { ablatedTitles, panelsOf } from "heed/views/comparison.js";
-import { globalMax, useShown } from "heed/views/hooks.js";
+import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -45,18 +37,6 @@ export function toCsv(attention, { n, rows, columns, values }) {
 
 /** A text or a grid whose end a saved page does not wait for. @template {{status: string}} T @param {T | null} text @returns {T | null} */
 const ended = (text) => text && { ...text, status: text.status === "running" ? "stopped" : text.status };
-
-/** Which output and head. @param {ViewProps["settings"]} settings */
-const placed = ({ kind, layer, head }) => ({ kind, layer, head });
-
-/** The head that changes most, or the selected one, before and after heads are switched off.
- *  @param {import("heed/views/hooks.js").Run} run @param {ViewProps["settings"]} settings */
-async function ablated({ model, input, attention, settings: asked }, settings) {
-  const { attention: before } = await runWhole(model, asked, input);
-  const { layer, head } = changeShown(changesOf(attention, before, asked.ablated), settings, false) ?? settings;
-  const own = { ...settings, layer, head, combine: /** @type {const} */ ("none") };
-  return panelsOf({ attention: before, settings: own }, { attention, settings: own }, ablatedTitles(attention, own));
-}
 
 /** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,
  *   picture?: import("heed/views/picture_view.js").Seen | null, second?: import("heed/views/compare_view.js").Side | null,
@@ -92,28 +72,8 @@ export function TakeAlong({
     await navigator.clipboard.writeText(content);
     setMessage(`${what} copied${without && `; it does not contain ${without}`}`);
   };
-  const drawing = async () => {
-    if (grid) return gridSvg(grid, settings);
-    if (lens) return lensSvg(lens, settings);
-    await attention.arrival?.whole;
-    if (settings.view === "compare") {
-      const other = second?.attention
-        ? { attention: second.attention, settings: { ...settings, ...second.settings } }
-        : null;
-      return heatMaps(await panelsOf({ attention, settings }, other));
-    }
-    if (generated && settings.kind !== "cross_weights") return toTextSvg(attention, shown, settings, title, generated);
-    if (settings.view === "neurons" && run) {
-      const query = settings.query ?? openingToken(attention.rows);
-      const neurons = await neuronsOf(run.model, { ...run.settings, ...placed(settings) }, run.input, query);
-      return neuronsSvg(neurons, attention, settings, query, title);
-    }
-    if (settings.view === "ablate" && run && settings.ablated.length) return heatMaps(await ablated(run, settings));
-    const svg = await toSvg(attention, shown, settings, title, globalMax(attention, settings));
-    const isGenerated = settings.view === "generate" && generated !== null;
-    if (!picture || !(settings.view === "picture" || isGenerated)) return svg;
-    return toPictureSvg(attention, shown, settings, title, picture, isGenerated ? svg : "");
-  };
+  const drawing = () =>
+    drawingOf({ attention, settings, shown, title, about, picture, second, generated, grid, lens, run });
   const isAblated = settings.view === "ablate" && run !== null;
   const csv = async () => {
     if (grid) return gridCsv(grid);

@@ -60,7 +60,7 @@ export function CompareView({ attention, settings, set, second = null }) {
 
 /** What is pinned in the second: its own words, or the counterparts of the first's.
  *  @param {Settings} settings @param {import("heed/views/comparison.js").Pairs | null} pairs */
-function pinned({ query, key, other }, pairs) {
+export function pinned({ query, key, other }, pairs) {
   if (other?.query !== undefined || other?.key !== undefined)
     return { query: other.query ?? null, key: other.key ?? null };
   const counterpart = (/** @type {number[] | undefined} */ places, /** @type {number | null} */ place) =>

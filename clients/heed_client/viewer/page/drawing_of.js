@@ -1,0 +1,85 @@
+// The drawing that is saved of each view.
+import { toSvg } from "heed/save/drawing.js";
+import { heatMaps } from "heed/save/heat_maps.js";
+import { toPictureSvg } from "heed/save/picture_drawing.js";
+import { toTextSvg } from "heed/save/text_drawing.js";
+import { neuronsOf } from "heed/server/neurons.js";
+import { openingToken } from "heed/server/start.js";
+import { neuronsSvg } from "heed/save/neurons_drawing.js";
+import { pinned as pinnedInSecond } from "heed/views/compare_view.js";
+import { ablatedTitles, pairsOf, panelsOf } from "heed/views/comparison.js";
+import { gridSvg } from "heed/save/sweep_save.js";
+import { lensSvg } from "heed/save/lens_save.js";
+import { changeShown, changesOf, runWhole } from "heed/server/ablation.js";
+import { globalMax } from "heed/views/hooks.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/views/comparison.js").One} One */
+/**
+ * @typedef {object} Seen  what the page shows
+ * @property {ViewProps["attention"]} attention @property {ViewProps["settings"]} settings @property {import("heed/data/display.js").Shown} shown
+ * @property {string} title  name of the model @property {Record<string, string>} about
+ * @property {import("heed/views/picture_view.js").Seen | null} picture @property {import("heed/views/compare_view.js").Side | null} second
+ * @property {import("heed/page/generation.js").Text | null} generated @property {import("heed/data/patch.js").Grid | null} grid  of the view Patch
+ * @property {import("heed/server/lens.js").Lens | null} lens  of the view Lens @property {import("heed/views/hooks.js").Run | null} run
+ */
+
+const LONGEST = 80; // characters of a text in a title
+
+/** The view as SVG. @param {Seen} seen @returns {Promise<string>} */
+export async function drawingOf(seen) {
+  const { attention, settings, shown, title, about, picture, second, generated, grid, lens, run } = seen;
+  if (grid) return gridSvg(grid, settings);
+  if (lens) return lensSvg(lens, settings);
+  await attention.arrival?.whole;
+  if (settings.view === "compare") {
+    const first = { attention, settings };
+    const other = secondOf(first, second);
+    return heatMaps(await panelsOf(first, other), wholeTitle(title, about, first, other));
+  }
+  if (generated && settings.kind !== "cross_weights") return toTextSvg(attention, shown, settings, title, generated);
+  if (settings.view === "neurons" && run) {
+    const query = settings.query ?? openingToken(attention.rows);
+    const neurons = await neuronsOf(run.model, { ...run.settings, ...placed(settings) }, run.input, query);
+    return neuronsSvg(neurons, attention, settings, query, title);
+  }
+  if (settings.view === "ablate" && run && settings.ablated.length)
+    return heatMaps(await ablated(run, settings), wholeTitle(title, about, { attention, settings }, null));
+  const svg = await toSvg(attention, shown, settings, title, globalMax(attention, settings));
+  const isGenerated = settings.view === "generate" && generated !== null;
+  if (!picture || !(settings.view === "picture" || isGenerated)) return svg;
+  return toPictureSvg(attention, shown, settings, title, picture, isGenerated ? svg : "");
+}
+
+/** Which output and head. @param {ViewProps["settings"]} settings */
+const placed = ({ kind, layer, head }) => ({ kind, layer, head });
+
+/** The head that changes most, or the selected one, before and after heads are switched off.
+ *  @param {import("heed/views/hooks.js").Run} run @param {ViewProps["settings"]} settings */
+async function ablated({ model, input, attention, settings: asked }, settings) {
+  const { attention: before } = await runWhole(model, asked, input);
+  const { layer, head } = changeShown(changesOf(attention, before, asked.ablated), settings, false) ?? settings;
+  const own = { ...settings, layer, head, combine: /** @type {const} */ ("none") };
+  return panelsOf({ attention: before, settings: own }, { attention, settings: own }, ablatedTitles(attention, own));
+}
+
+/** The second side of a comparison, with what is pinned in it. @param {One} first @param {import("heed/views/compare_view.js").Side | null} second */
+function secondOf({ attention, settings }, second) {
+  if (!second?.attention) return null;
+  const pinned = pinnedInSecond(settings, pairsOf(attention, second.attention));
+  return { attention: second.attention, settings: { ...settings, ...second.settings, ...pinned } };
+}
+
+/** What both sides of a comparison have: the model, the output and the text. @param {string} title  name of the model
+ *  @param {Record<string, string>} about @param {One} first @param {One | null} other */
+function wholeTitle(title, { text = "" }, first, other) {
+  const isShared = (/** @type {"model" | "kind" | "text"} */ key) =>
+    !other || first.settings[key] === other.settings[key];
+  const cut = text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text;
+  const said = [
+    isShared("model") && title,
+    isShared("kind") && first.settings.kind.replaceAll("_", " "),
+    isShared("text") && cut && `“${cut}”`,
+  ];
+  return said.filter(Boolean).join(", ");
+}
