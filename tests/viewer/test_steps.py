@@ -1,11 +1,13 @@
 """The view Steps: the numbers from two vectors to a weight and an output, for blocks of which they are true."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from tests.support.waiting import until
-from tests.viewer.pages import attend, paste, softmax
+from tests.viewer.pages import attend, paste, softmax, take
 
 QUERY = [[1.0, 2.0, -0.5], [0.5, -1.0, 0.25]]
 KEY = [[0.3, 1.0, 0.0], [-2.0, 0.1, 1.0], [0.7, 0.7, 0.7]]
@@ -136,6 +138,22 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     expect(page.locator(".readout")).to_contain_text("scores [0, 0] = ")
     scores.click(position=first)
     expect(page.get_by_role("heading", name="Query 0 and key 0, number by number")).to_be_visible()
+
+
+def test_a_saved_drawing_has_the_tensors_with_their_formulas(open_page):
+    page = open_page("model=scaled_dot_product&view=steps&query=1&key=2")
+    paste(page, query=QUERY, key=KEY, value=VALUE)
+    expect(page.locator("ol.stages h3").first).to_contain_text("2 × 3")
+    svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
+    texts = ["".join(text.itertext()).replace("\u200b", "") for text in svg.findall(".//{*}text")]
+    assert texts[0] == "scaled_dot_product: head 0, query 1 and key 2 are framed"
+    shown = {"query 2 × 3": "Q", "key 3 × 3": "K", "scores 2 × 3": "S = Q K⊤ / √dk", "weights 2 × 3": "A = softmax(S)"}
+    assert {title: texts[texts.index(title) + 1] for title in shown} == shown
+    start = texts.index("A = softmax(S)") + 1
+    expected = attend(QUERY, KEY)
+    np.testing.assert_allclose([float(text) for text in texts[start : start + 6]], expected.ravel(), atol=5.1e-3)
+    frames = [rect for rect in svg.findall(".//{*}rect") if rect.get("stroke") == "#1d4e89"]
+    assert len(frames) == 2  # of scores and weights
 
 
 def test_small_numbers_keep_their_digits(open_page):

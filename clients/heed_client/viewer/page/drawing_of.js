@@ -5,6 +5,9 @@ import { toPictureSvg } from "heed/save/picture_drawing.js";
 import { toTextSvg } from "heed/save/text_drawing.js";
 import { neuronsOf } from "heed/server/neurons.js";
 import { openingToken } from "heed/server/start.js";
+import { stagesOf } from "heed/server/head_tensors.js";
+import { stepsOf } from "heed/server/steps.js";
+import { stepsSvg } from "heed/save/steps_drawing.js";
 import { neuronsSvg } from "heed/save/neurons_drawing.js";
 import { pinned as pinnedInSecond } from "heed/views/compare_view.js";
 import { ablatedTitles, pairsOf, panelsOf } from "heed/views/comparison.js";
@@ -43,6 +46,8 @@ export async function drawingOf(seen) {
     const neurons = await neuronsOf(run.model, { ...run.settings, ...placed(settings) }, run.input, query);
     return neuronsSvg(neurons, attention, settings, query, title);
   }
+  const steps = settings.view === "steps" && run ? await stepsDrawing(run, attention, settings, title) : "";
+  if (steps) return steps;
   if (settings.view === "ablate" && run && settings.ablated.length)
     return heatMaps(await ablated(run, settings), wholeTitle(title, about, { attention, settings }, null));
   const svg = await toSvg(attention, shown, settings, title, globalMax(attention, settings));
@@ -62,6 +67,20 @@ async function ablated({ model, input, attention, settings: asked }, settings) {
   const own = { ...settings, layer, head, combine: /** @type {const} */ ("none") };
   return panelsOf({ attention: before, settings: own }, { attention, settings: own }, ablatedTitles(attention, own));
 }
+
+/** The tensors of the view Steps; "" if they are too large to be drawn. @param {import("heed/views/hooks.js").Run} run
+ *  @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings @param {string} title  name of the model */
+async function stepsDrawing({ model, input, settings: asked }, attention, { head, batch, query, key }, title) {
+  const own = { ...asked, head, batch };
+  const [stages, steps] = await Promise.all([stagesOf(model, own, input), stepsOf(model, own, input, query ?? 0, key)]);
+  const pair = { query: query ?? 0, key: steps.key };
+  const words = `query ${named(attention.rows, pair.query)} and key ${named(attention.columns, pair.key)}`;
+  return stages.length ? stepsSvg(stages, pair, `${title}: head ${head}, ${words} are framed`) : "";
+}
+
+/** A place with its word, if it has one. @param {import("heed/data/attention.js").Label[]} labels @param {number} place */
+const named = (labels, place) =>
+  labels[place].text === String(place) ? String(place) : `${place} “${labels[place].text}”`;
 
 /** The second side of a comparison, with what is pinned in it. @param {One} first @param {import("heed/views/compare_view.js").Side | null} second */
 function secondOf({ attention, settings }, second) {
