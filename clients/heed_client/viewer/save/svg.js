@@ -44,7 +44,8 @@ export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofL
 
 /** What is written below the colours. @param {Shown} shown @param {Settings} settings @param {string} [of]  of what a colour is a share */
 export function scaleName(shown, settings, of = Number.isNaN(shown.high) ? ofLargest(settings) : "") {
-  const white = settings.kind === "difference" ? "white: masked or in one text only" : "white: masked";
+  const isInOne = settings.kind === "difference" && shown.values.some(Number.isNaN);
+  const white = isInOne ? "white: masked or in one text only" : "white: masked";
   const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
   return [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
 }
