@@ -1,4 +1,4 @@
-"""Write a block as ONNX files: verified, with a description in their metadata, and either all of them or none.
+"""Verify a block and write it as ONNX files with a description in their metadata: all of them or none.
 
 ``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``learned.onnx``
 lacks the inputs that replace learned tensors. ``weights.onnx`` lacks ``lse`` and the rare inputs and outputs
@@ -6,8 +6,8 @@ lacks the inputs that replace learned tensors. ``weights.onnx`` lacks ``lse`` an
 no mask, so that a small request runs half the nodes. The other files are fast paths, for requests that do not need the
 attention weights (``export.kernels.fast_path``).
 
-The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: beside its
-matrix products, the nodes saved do not matter. In a smaller block each graph contains the weights.
+The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: its matrix
+products take so long that fewer nodes save nothing. In a smaller block each graph contains the weights.
 
 ``interventions.onnx`` of a stack of layers lets a request change its activations (``export.interventions``).
 """
@@ -74,10 +74,10 @@ def export_block(
     """
     target = choose_target(repository / block.name, version, force)
     module = block.build()
-    # Weights are then shared by the graphs, and verified with fewer examples.
+    # The graphs of a large block share its weights, and are verified with fewer examples.
     large = sum(parameter.numel() for parameter in module.parameters()) > LARGE
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
-    learned = sum(matrix.numel() for matrix in matrices)  # also about the multiply-adds of one row
+    learned = sum(matrix.numel() for matrix in matrices)  # roughly the multiply-adds of one row, too
     paths = fast_paths(block, learned if large else 0, cuda)
     with written_whole(target, force) as folder:
         weights = SharedWeights(folder)
@@ -123,10 +123,10 @@ def export_builtin(
 
 
 def choose_target(folder: Path, version: int | None, force: bool) -> Path:
-    """The folder to write: ``version`` in the model's ``folder``, else the newest plus 1, or with ``force`` the newest.
+    """The folder of ``version`` in a model's ``folder``, by default the newest plus 1, or with ``force`` the newest.
 
     Raises:
-        ExportError: it exists, without ``force``.
+        ExportError: the folder exists, and ``force`` is not given.
     """
     if version is None:
         versions = [int(path.name) for path in folder.glob("*") if path.name.isascii() and path.name.isdecimal()]
@@ -149,7 +149,7 @@ def write_files(
 
 
 def _sessions(block: Block, graphs: Mapping[str, onnx.ModelProto], folder: Path) -> Sessions:
-    """A CPU session of every graph; in half precision of its rounding twin, in float16 of both."""
+    """A CPU session of every graph; bfloat16 has only those of the rounding twins, float16 has both."""
     if block.dtype == "float32":
         return {name: session(graph.SerializeToString(), folder) for name, graph in graphs.items()}
     twins = {name: session(rounding_twin(graph, folder).SerializeToString()) for name, graph in graphs.items()}

@@ -29,21 +29,21 @@ def block_name(text: str) -> str:
 
 
 def positive(text: str) -> int:
-    """The number that ``text`` is, at least 1."""
+    """The whole number in ``text``, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
     return int(text)
 
 
 def minutes(text: str) -> float:
-    """The minutes that ``text`` is, from 0."""
+    """The number of minutes in ``text``, at least 0."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text):
         raise argparse.ArgumentTypeError(f"expected a number of minutes from 0, got {text!r}")
     return float(text)
 
 
 def seed_value(text: str) -> int:
-    """The seed that ``text`` is: torch takes 64 bits."""
+    """The seed in ``text``, a whole number of at most 64 bits, as torch requires."""
     if not text.isdecimal() or len(text) > 20 or int(text) >= 1 << 64:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, got {text!r}")
     return int(text)

@@ -24,7 +24,7 @@ Handler = Callable[[int, FrameType | None], None]
 def stopping(describe: Callable[[str], str], progress: Progress | None = None) -> Iterator[None]:
     """A context in which a signal ends ``progress``, the process and its workers.
 
-    Its name is described on stderr, without Python's file, whose write it may have interrupted.
+    ``describe(name)`` is written to the descriptor of stderr: the signal may have interrupted a write of Python's file.
     """
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -50,7 +50,7 @@ def stopping(describe: Callable[[str], str], progress: Progress | None = None) -
 
 @contextmanager
 def limited(seconds: float) -> Iterator[threading.Event]:
-    """A context that SIGTERM ends after ``seconds`` (0 = never); the event says that it was this limit."""
+    """A context that SIGTERM ends after ``seconds`` (0 = never); then the event is set."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -69,7 +69,7 @@ def limited(seconds: float) -> Iterator[threading.Event]:
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """A context in which signals wait; in the processes that are started in it they wait until ``prepare_worker``.
+    """A context in which signals are blocked; in processes started in it, they stay so until ``prepare_worker``.
 
     A forked process inherits the handlers of its parent.
     """

@@ -1,10 +1,10 @@
 """Trace a torch module and decompose its operators into those that ONNX has, faster than ``torch.onnx.export`` does.
 
-torch makes a traced program functional before it decomposes it: in two more passes, over tensors of a slow kind. A
-program without operators that change a tensor in place is functional already; here one pass over it is enough. Then
-torch looks for operators whose inputs need another type, and computes every node once more; here the tensors of the
-pass before are taken. The functions that decompose an operator are torch's own, and so are the resulting nodes.
-Internal functions are those of torch 2.13.
+Before torch decomposes a traced program, it makes it functional, in two more passes over tensors of a slow kind. A
+program without in-place operators is functional already, so one pass is enough here. Then torch looks for operators
+whose inputs need another type, and computes every node once more; here the tensors of the previous pass are reused.
+The functions that decompose an operator are torch's own, so the resulting nodes are the same. The internal functions
+are those of torch 2.13.
 """
 
 import builtins
@@ -40,7 +40,7 @@ from torch.onnx._internal.exporter._capture_strategies import TorchExportNonStri
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.onnx._internal.fx.passes import type_promotion
 
-MAX_FRACTIONS = 1024  # numbers that a graph has as constants
+MAX_FRACTIONS = 1024  # most numbers that are stored as constants in a graph
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
 NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}  # numbers that change nothing
 REDUCTIONS = (
@@ -67,7 +67,7 @@ class _TypePromotion(type_promotion._TypePromotionInterpreter):
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs a graph; a complex tensor times a number has no complex constant, of which ONNX has none."""
+    """Runs a graph; multiplies a complex tensor by a number without a complex constant, a type that ONNX lacks."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target is torch.ops.aten.mul.Tensor and isinstance(args[0], ComplexTensor) and isinstance(args[1], float):
@@ -121,8 +121,8 @@ def traced(module: nn.Module, inputs: Mapping[str, Tensor], dynamic_shapes: Mapp
         Exception: torch cannot trace the module; errors have many types.
     """
     shapes = {"inputs": dict(dynamic_shapes)}
-    # torch prints the graph of a program that it cannot trace. The handler of a signal writes to stderr, too, so that
-    # this is not redirected. To fill the cache would take a third of the time.
+    # torch prints the graph of a program that it cannot trace. stderr is not redirected, because the signal handler
+    # writes to it, too. Filling the cache would take a third of the time.
     silent = _replaced(trace, "print", lambda *_, **__: None)
     with dynamo.patch(fake_tensor_cache_enabled=False), silent:
         result = TorchExportNonStrictStrategy(verbose=False)(module, (), {"inputs": dict(inputs)}, shapes)
@@ -183,7 +183,7 @@ def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
 def _rows_scattered(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """``masked_scatter`` of whole rows: x [..., width], mask [..., 1].
 
-    Rows beyond those of ``source``, of which torch's has undefined values, stay as they are: ``source`` may be empty.
+    Masked rows beyond the last one of ``source``, which torch leaves undefined, are unchanged: ``source`` may be empty.
     """
     if mask.shape != (*x.shape[:-1], 1):
         return NotImplemented  # type: ignore[no-any-return]  # the exporter has another translation
@@ -206,7 +206,7 @@ def _buckets(x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: b
 
 
 def _fractions(start: Any, end: Any, step: Any = 1, **options: Any) -> Tensor:
-    """``arange`` in steps that are no integers: torch's own numbers, which ONNX's Range rounds otherwise."""
+    """``arange`` with non-integer steps: torch's own numbers, because ONNX's Range rounds differently."""
     if not any(isinstance(value, float) and not value.is_integer() for value in (start, end, step)):
         return NotImplemented  # type: ignore[no-any-return]
     with unset_fake_temporarily(), disable_proxy_modes_tracing():
@@ -222,8 +222,8 @@ def _subtracted(x: Tensor, other: float, alpha: float = 1) -> Tensor:
 
 
 def _reduced(operator: OpOverload, x: Tensor, dim: Any, keepdim: bool = False, **options: Any) -> Tensor:
-    """A reduction along axes that are counted from the first: ONNX Runtime's reduction of no numbers along the last
-    one, -1, has the shape of ``x``."""
+    """A reduction along axes counted from the first: if the last axis is given as -1 and is empty, the result of ONNX
+    Runtime has the shape of ``x``."""
     axes = [dim] if isinstance(dim, int) else dim
     if keepdim or not axes or min(axes) >= 0:
         return NotImplemented  # type: ignore[no-any-return]
@@ -242,12 +242,12 @@ def _polar(absolute: Tensor, angle: Tensor) -> Tensor:
 
 
 def _almost_neutral(operator: OpOverload, neutral: float, x: Tensor, other: Any, **options: Any) -> Tensor:
-    """``x + 1e-8``, as the epsilon of a norm: the exporter's optimizer takes a scalar so close to 0 (or 1) for it."""
+    """``x + 1e-8``, such as a norm's epsilon: the exporter's optimizer treats scalars this close to 0 or 1 as equal."""
     if not (isinstance(other, float) and other != neutral and math.isclose(other, neutral, rel_tol=1e-5, abs_tol=1e-8)):
         return NotImplemented  # type: ignore[no-any-return]
     if not (x.ndim and x.is_floating_point()):
         return NotImplemented  # type: ignore[no-any-return]
-    result: Tensor = operator(x, torch.full((1,), other, dtype=x.dtype), **options)  # an array is not taken for it
+    result: Tensor = operator(x, torch.full((1,), other, dtype=x.dtype), **options)  # an array is kept
     return result
 
 

@@ -1,4 +1,4 @@
-"""Export a block as an ONNX graph by torch's exporter, with the names, dimensions and defaults of the block.
+"""Export a block as an ONNX graph with torch's exporter and the block's names, dimensions and defaults.
 
 The inputs and outputs of a graph have the block's symbolic dimensions (``m``, ``past + n``, ``1|batch``). An optional
 input has an initializer of the same name, its default, which ONNX Runtime lets a request override.
@@ -66,7 +66,7 @@ def export_graph(
     """
     specs = {name: block.inputs[name] for name in inputs}
     examples = {name: _trace_input(spec, sizes) for name, spec in specs.items()}
-    # Their warnings report absent packages, what is not simplified, and places in the code of torch.
+    # Their warnings report missing packages, unsimplified nodes, and locations in torch's code.
     for name in ("torch.onnx", "torch.fx", "onnxscript"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings(), _no_collections(), path.traced() if path else nullcontext():
@@ -93,7 +93,7 @@ def export_graph(
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """A context without garbage collection, which takes a tenth of an export's time to scan torch's objects."""
+    """A context without garbage collection, which would spend a tenth of an export's time on torch's objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -104,7 +104,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def _rename_inner(graph: onnx_ir.Graph) -> None:
-    """Rename inner values with the name of an input or output: torch names values after operators and arguments."""
+    """Rename inner values that have the name of an input or output: torch names them after operators and arguments."""
     own = {id(value) for value in (*graph.inputs, *graph.outputs)}
     names = {value.name for value in (*graph.inputs, *graph.outputs)}
     for value in (*graph.initializers.values(), *(value for node in graph for value in node.outputs)):
@@ -113,16 +113,16 @@ def _rename_inner(graph: onnx_ir.Graph) -> None:
 
 
 def part_of(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
-    """A copy of ``model`` with only these outputs, without nodes that none of them needs, and with only these inputs.
+    """A copy of ``model`` with only these inputs and outputs, and the nodes that these outputs need.
 
     The defaults of the other inputs become constants.
     """
     part = onnx.ModelProto()
     part.CopyFrom(model)
     _keep(part.graph.output, outputs)
-    remove_unused_nodes(part)  # so that no node has an input that is removed, of which onnx-ir would warn
+    remove_unused_nodes(part)  # onnx-ir warns about a node with a removed input
     _keep(part.graph.input, inputs)
-    remove_unused_nodes(part)  # and the defaults of inputs that no node has
+    remove_unused_nodes(part)  # and unused defaults of inputs
     return part
 
 
@@ -167,7 +167,7 @@ def _finish(
                 declared.dim_param = dim
     graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in defaults.items())
     if not any(tensor.external_data for tensor in graph.initializer):  # the checker would look for their file
-        onnx.checker.check_model(model, full_check=not model.functions)  # which has operators that onnx does not know
+        onnx.checker.check_model(model, full_check=not model.functions)  # onnx does not know all operators of functions
     return model
 
 
@@ -186,9 +186,9 @@ def _distinct(inputs: Mapping[str, Input]) -> dict[str, tuple[int | str, ...]]:
 
 
 def default_tensor(spec: Input, left_out: Sizes, module: nn.Module) -> np.ndarray:
-    """The default of an optional input: of size 1 along broadcast axes, and as ``left_out`` says along others.
+    """The default of an optional input; its sizes are those of ``left_out``, or 1.
 
-    That of an input which replaces a learned tensor of ``module`` is this tensor.
+    An input that replaces a learned tensor of ``module`` has this tensor as its default.
     """
     if spec.learned:
         learned: np.ndarray = module.state_dict()[spec.learned].float().numpy()

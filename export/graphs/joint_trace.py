@@ -1,4 +1,4 @@
-"""Fast paths that differ in their kernel alone are traced once: tracing takes most of an export's time."""
+"""Trace fast paths that differ only in their kernel once: tracing takes most of an export's time."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ TENSORS = 3  # the first inputs of every kernel: query, key and value
 
 
 def joint_graphs(block: Block, module: nn.Module, paths: Mapping[str, FastPath]) -> dict[str, onnx.ModelProto]:
-    """The graphs of those ``paths`` by name that share a trace with another one."""
+    """The graphs, by name, of the ``paths`` that share a trace with another path."""
     groups: defaultdict[tuple[Sequence[str], bool], list[FastPath]] = defaultdict(list)
     for path in paths.values():
         if path.kernel and path.kernel not in SCALES:
@@ -31,7 +31,7 @@ def joint_graphs(block: Block, module: nn.Module, paths: Mapping[str, FastPath])
 
 
 def _joint(paths: Sequence[FastPath]) -> FastPath:
-    """A path with the inputs of all ``paths``. Its kernel stands for each of theirs, and has the arguments of all."""
+    """A path with the inputs of all ``paths``. Its kernel is a placeholder for theirs, with the arguments of all."""
     takes = dict.fromkeys(name for path in paths for name in path.takes)
     arguments = dict.fromkeys(name for path in paths for name in path.arguments)
     return replace(paths[0], kernel=JOINT, takes=tuple(takes), arguments=(*arguments, *CAUSAL_TENSORS), fixes={})

@@ -19,7 +19,7 @@ class SharedWeights:
         self._offsets: dict[bytes, int] = {}
 
     def move(self, graph: onnx.GraphProto) -> None:
-        """Replace the large tensors of ``graph`` by references to the file, and append those that it does not have."""
+        """Replace the large tensors of ``graph`` by references to the file, and append those that the file lacks."""
         for tensor in graph.initializer:
             raw = tensor.raw_data
             if len(raw) >= MIN_BYTES:
@@ -27,7 +27,7 @@ class SharedWeights:
                 tensor.ClearField("raw_data")
 
     def move_all(self, model: ir.Model) -> None:
-        """``move`` for a model that torch has exported, one tensor after the other: it may have more than 2 GB."""
+        """``move`` for a model exported by torch, one tensor at a time, since it may have more than 2 GB."""
         for name, value in model.graph.initializers.items():
             tensor = value.const_value
             if tensor is not None and tensor.nbytes >= MIN_BYTES:
@@ -37,7 +37,7 @@ class SharedWeights:
                 )
 
     def _offset(self, raw: bytes) -> int:
-        """Where the file has these bytes; it is appended to if it does not."""
+        """The offset of these bytes in the file, to which they are appended if it lacks them."""
         digest = sha256(raw).digest()
         if digest not in self._offsets:
             with self._file.open("ab") as file:

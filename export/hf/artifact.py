@@ -1,4 +1,4 @@
-"""Write a model of transformers as ONNX files, verified: all of them or none.
+"""Verify a model of transformers and write it as ONNX files: all of them or none.
 
 ``model.onnx`` has every input and output, ``weights.onnx`` lacks the rare ones. The others lack the weights
 (``export.hf.fused``), or compute a step of generation (``export.hf.generation``), or let a request change activations
@@ -50,11 +50,11 @@ def export_model(
     """Export, verify and write a model as ``name``; return the folder written.
 
     ``report`` is called with each step. Without ``version``, the version is the newest in the repository plus 1; with
-    ``force``, it replaces ``version``, or the newest. With ``quantize`` steps of generation have weights of 8 bits.
+    ``force``, it replaces ``version``, or the newest. With ``quantize``, steps of generation have 8-bit weights.
 
     Raises:
         ModelRefused: an input or output cannot be described, or torch cannot export it.
-        ExportError: a graph is not equal to the model, or the version exists. The repository is unchanged.
+        ExportError: a graph differs from the model, or the version exists. The repository is unchanged.
     """
     target = choose_target(repository / name, version, force)
     report(f"describing {pretrained.kind}")
@@ -139,7 +139,7 @@ class _Tracer:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the error that caused torch's, whose own text is advice only."""
+    """The first line of the error that caused torch's, whose own text is only advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     return reason_of(error)

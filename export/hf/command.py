@@ -81,10 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def memory_of(folder: Path, *, is_part: bool) -> str:
-    """What an export of many gigabytes needs, as a sentence; "" for others.
+    """A sentence about the memory that a large export needs; "" for a small one.
 
     Raises:
-        MemoryError: it needs more than the machine has.
+        MemoryError: the export needs more than the machine has.
     """
     needed, available = bytes_for(folder, is_part), machine_bytes()
     if needed < MANY_BYTES:
@@ -96,7 +96,7 @@ def memory_of(folder: Path, *, is_part: bool) -> str:
 
 
 def _cost(folder: Path) -> str:
-    """The errors of steps with weights of 8 bits, from the metadata of ``folder``, or why there are none."""
+    """The errors of steps with 8-bit weights, from the metadata of ``folder``, or why there are no such steps."""
     import onnx
 
     model = onnx.load(folder / "model.onnx", load_external_data=False)
@@ -120,7 +120,7 @@ def _name_of(directory: Path) -> str:
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """The name of an input, and a shape."""
+    """The name of an input and its shape, from NAME=SHAPE."""
     name, _, shape = text.partition("=")
     if not re.fullmatch(r"[a-z_]+=[1-9]\d{0,6}(,[1-9]\d{0,6})*", text):
         raise argparse.ArgumentTypeError(f"expected a name and a shape, as pixel_values=3,224,224, got {text!r}")

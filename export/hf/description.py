@@ -33,13 +33,13 @@ from export.weights.checkpoint import listed
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
 
-# Two sets of sizes: every symbol grows by another number, so a dimension that grows says by which symbol.
+# Two sets of sizes. Every symbol grows by a different number, so the growth of a dimension identifies its symbol.
 SMALL: Sizes = {"batch": 2, "n": 4, "m": 3, "images": 1}
 LARGER: Sizes = {"batch": 3, "n": 7, "m": 5, "images": 5}
 MIN_POSITIONS = 8
 # The first token of a decoder, the size of a picture's patches, and the number of tokens that are not patches.
 STATED = ("decoder_start_token_id", "patch_size", "num_register_tokens")
-EQUAL = 1e-9  # largest difference in float64 between two calls, or of an omitted optional input from its default
+EQUAL = 1e-9  # largest difference in float64 between two calls, or between an omitted input and its default
 DESCRIPTIONS = {
     "weights": "Every layer's attention weights, as transformers' eager attention returns them.",
     "encoder_weights": "The same of the encoder's layers.",
@@ -130,13 +130,13 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
 
 
 def _rare(stacks: Stacks) -> list[str]:
-    """Inputs and outputs that few requests have: those of the layers that read pictures in a text, too."""
+    """Inputs and outputs that few requests have, including the weights of the tower that reads pictures in a text."""
     pictures = ["vision_weights"] if stacks == WITH_PICTURES else []
     return [*HEAD_MASKS, *HIDDEN, *chain(*VECTORS.values()), *pictures]
 
 
 def _needing(name: str, shapes: Mapping[str, Sequence[Dim]]) -> tuple[str, ...]:
-    """The outputs that need an input of two towers; empty if all do."""
+    """The outputs that need an input of a model with two towers; empty if all do."""
     if name not in ROWS_OF:
         return ()
     return tuple(output for output, shape in shapes.items() if ROWS_OF[name] in shape)
@@ -163,9 +163,9 @@ def _stated(config: Any) -> dict[str, Any]:
 
 
 def rows_of(block: Block) -> dict[str, list[Dim]]:
-    """Dimensions whose product is the number of rows that the learned matrices are multiplied with, about.
+    """Dimensions whose product is about the number of rows that the learned matrices are multiplied with.
 
-    Of texts and images together the sum of two products.
+    For texts and images together it is the sum of two products.
     """
     keys = [block.outputs[name].shape[-1] for name in ("weights", "encoder_weights") if name in block.outputs]
     rows = {"rows": ["batch", " + ".join(map(str, keys)) if len(keys) > 1 else keys[0]]}
@@ -212,7 +212,7 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
 
 
 def _refuse_draws_and_scores(pretrained: Pretrained, original: Original, inputs: Mapping[str, Input]) -> None:
-    """Refuse a model that answers the same inputs with other outputs when it is called again, or negative weights."""
+    """Refuse a model whose outputs differ between two calls with the same inputs, or whose weights are negative."""
     given = draw(inputs, _sizes(inputs)[0])
     first, second = original(given, np.float64), original(given, np.float64)
     if drawn := [name for name in first if not _equal(first[name], second[name])]:
@@ -228,10 +228,10 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict[str, Input]:
-    """``inputs`` without optional ones whose default changes an output that the model gives without them.
+    """``inputs`` without the optional ones whose default changes an output, compared with a call without them.
 
-    A model that makes a mask of its own where it is called with none, such as one of the tokens that are padding, is
-    called with a mask of 1.
+    A model that makes its own mask when it gets none, such as one that excludes padding tokens, is called with a mask
+    of 1.
     """
     kept = dict(inputs)
     given = _with_padding(original, inputs, draw(inputs, _sizes(inputs)[0]))
@@ -254,7 +254,7 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
 def _with_padding(
     original: Original, inputs: Mapping[str, Input], drawn: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """``drawn`` with the token of padding at the end of the first row, where the model has one.
+    """``drawn`` with the padding token at the end of the first row, if the model has such a token.
 
     The tokens of pictures are kept.
     """
@@ -293,7 +293,7 @@ def _sizes(inputs: Mapping[str, Input]) -> tuple[Sizes, Sizes]:
 
 
 def _dim(name: str, both: tuple[Sizes, Sizes], small: int, larger: int) -> Dim:
-    """The dimension that has these sizes for ``both``: a number, a symbol, or a symbol and a number."""
+    """The dimension that has these sizes for ``both``: a number, a symbol, or a symbol plus a number."""
     if small == larger:
         return small
     for symbol, size in both[0].items():
@@ -304,7 +304,7 @@ def _dim(name: str, both: tuple[Sizes, Sizes], small: int, larger: int) -> Dim:
 
 
 def _answer(shape: tuple[Dim, ...], config: Any) -> str:
-    """What ``output`` is, from its last dimension."""
+    """A description of ``output``, derived from its last dimension."""
     if shape[-1] == getattr(config, "vocab_size", None):
         return "Logits over the vocabulary"
     if shape[-1] == getattr(config, "hidden_size", None):

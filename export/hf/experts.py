@@ -1,7 +1,7 @@
 """Mixtures of experts (Shazeer et al., 2017, https://arxiv.org/abs/1701.06538), traced as a loop over chosen experts.
 
-transformers' ways to compute them either loop in Python over the experts that a batch has, which cannot be traced, or
-copy the matrices of its experts for each token.
+transformers computes them either by a Python loop over the experts of a batch, which cannot be traced, or with a copy
+of the experts' matrices for each token.
 """
 
 from typing import Any
@@ -17,14 +17,14 @@ NAME = "heed"
 
 
 def loop_over_experts(model: PreTrainedModel) -> None:
-    """Compute the mixtures of ``model`` by a loop that can be traced, if it has any that transformers can choose."""
+    """Compute the mixtures of ``model`` by a loop that can be traced, if transformers can switch its implementation."""
     if getattr(model, "_can_set_experts_implementation", lambda: False)():
         ALL_EXPERTS_FUNCTIONS.register(NAME, _mixture)
         model.set_experts_implementation(NAME)
 
 
 def _mixture(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """hidden_states [tokens, width], of each the experts and their weights [tokens, k] -> [tokens, width]."""
+    """hidden_states [tokens, width], the experts of each token and their weights [tokens, k] -> [tokens, width]."""
     k = top_k_index.shape[-1]
     experts, order = top_k_index.flatten().sort()  # pairs of a token and an expert
     x = hidden_states[order // k]
@@ -39,7 +39,7 @@ def _mixture(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weig
 
 
 def _projected(module: Any, name: str, x: Tensor, experts: Tensor) -> Tensor:
-    """Each row of ``x`` by the matrix ``name`` of its expert, and its bias."""
+    """Each row of ``x`` times the matrix ``name`` of its expert, plus the bias if there is one."""
     products = _products(x, experts, getattr(module, name), module.is_transposed)
     return products + getattr(module, f"{name}_bias")[experts] if module.has_bias else products
 

@@ -1,4 +1,4 @@
-"""Attention without weights, for the graphs of requests that do not name them.
+"""Attention without weights, for the graphs of requests that do not ask for them.
 
 transformers chooses the function that computes attention, and the one that makes its mask, by a name. Two names are
 registered here. SDPA is torch's scaled_dot_product_attention with the masks of eager attention, so that a query that
@@ -25,8 +25,8 @@ from export.kernels.masked import MASKED_ROWS
 from models.block import Block
 
 SDPA, KERNELS = "heed_sdpa", "heed_kernels"
-# Pairs of query and key, over all layers, from which a kernel is used. That with a mask takes the keys in blocks:
-# at 122 tokens it takes up to a fifth longer than the formula, at 512 as long, and keeps memory bounded.
+# Pairs of query and key, over all layers, from which a kernel is used. The kernel with a mask computes the queries in
+# blocks: at 122 tokens it takes up to a fifth longer than the formula, at 512 as long, and its memory is bounded.
 FUSED_PAIRS = 1 << 18
 MASKED_PAIRS = 1 << 27
 MAX_FROM_PAIRS = 1 << 24  # 64 MB of weights, which the canonical graph would compute needlessly
@@ -52,7 +52,7 @@ class TransformersPath(FastPath):
         """A context in which the model computes attention by that function.
 
         Raises:
-            ModelRefused: it cannot, or does not call transformers' attention interface.
+            ModelRefused: the model cannot, or does not call transformers' attention interface.
         """
         assert self.model is not None
         AttentionInterface.register(SDPA, sdpa_attention_forward)
@@ -115,7 +115,7 @@ def common_path(block: Block, model: PreTrainedModel) -> TransformersPath:
 
 
 def tower_paths(block: Block) -> dict[str, TransformersPath]:
-    """The parts of OUTPUT that embed the texts alone, and the images alone; none of a model without two towers."""
+    """The parts of OUTPUT that embed only the texts and only the images; empty for a model without two towers."""
     paths = {}
     for name, output in EMBEDDINGS.items():
         if output in block.outputs:
@@ -127,10 +127,10 @@ def tower_paths(block: Block) -> dict[str, TransformersPath]:
 
 
 def fast_paths(model: PreTrainedModel, inputs: list[str], learned: int) -> dict[str, list[TransformersPath]]:
-    """The fast paths by file name: for each, the ways to compute it in the order of preference.
+    """The fast paths by file name: for each, the ways to compute it in order of preference.
 
-    ``learned`` is a lower limit for the pairs of query and key from which a path is used: where graphs share their
-    weights, only the canonical one is prepacked, and faster for short inputs.
+    ``learned`` is a lower limit for the pairs of query and key from which a path is used: if graphs share their
+    weights, only the canonical one is prepacked, which makes it faster for short inputs.
     """
     from_pairs = min(learned, MAX_FROM_PAIRS)
     decoder = model.get_decoder() if reads_pictures(model) else None  # type: ignore[no-untyped-call]

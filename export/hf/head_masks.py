@@ -1,4 +1,4 @@
-"""Find out whether a model can take masks of heads, and which call of its attention has which row of them."""
+"""Find out whether a model can apply head masks, and which row of a mask belongs to which call of its attention."""
 
 from collections.abc import Mapping
 
@@ -12,9 +12,9 @@ from export.hf.wrapper import Wrapper
 
 
 def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """The shapes of the masks, [layers, heads], that ``wrapper`` now takes beside ``drawn``; none if it takes none.
+    """The shapes of the masks, [layers, heads], that ``wrapper`` now accepts beside ``drawn``; empty if it cannot.
 
-    It takes masks if its model calls transformers' AttentionInterface once for each layer of weights. Then
+    It accepts masks if its model calls transformers' AttentionInterface once for each layer of weights. Then
     ``wrapper.rows`` are set to the rows of the masks, in the order of these calls.
     """
     AttentionInterface.register(HEADS, attend)

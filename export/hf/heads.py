@@ -1,13 +1,13 @@
-"""Masks of heads, and the queries and keys of heads: what is changed and recorded in each call of attention.
+"""Apply head masks, and record the queries and keys of heads, in each call of attention.
 
 A mask has a factor for each head of every layer, applied to its weights after the softmax.
 
 transformers had the arguments ``head_mask``, ``decoder_head_mask`` and ``cross_attn_head_mask`` before version 5. Here
-they are an attention function under a name of its own: the model's eager function, whose weights and outputs are
-multiplied. Without a mask it is the eager function.
+a registered attention function applies masks: it calls the model's eager function, and multiplies the weights and
+outputs. Without a mask it only calls the eager function.
 
-The queries that are recorded are multiplied by the scale, and each head has its keys, also where heads share them: a
-head's score is the product of both, before masks and biases.
+Recorded queries are multiplied by the scale, and keys that heads share are repeated for each head: the product of both
+is a head's score before masks and biases.
 """
 
 import inspect
@@ -31,7 +31,7 @@ _CHANGE: ContextVar[Change | None] = ContextVar("_CHANGE", default=None)
 def changed(change: Change) -> Iterator[None]:
     """A context in which ``change`` replaces the outputs of each call of the attention ``HEADS``.
 
-    It is called with them and with the call's query, multiplied by the scale, and key: [batch, heads, length, width].
+    ``change`` gets these outputs and the call's scaled query and its key, both [batch, heads, length, width].
     """
     token = _CHANGE.set(change)
     try:
@@ -45,8 +45,8 @@ def heads_masked(
 ) -> AbstractContextManager[None]:
     """A context in which a model with the attention ``HEADS`` multiplies the weights of each head by its mask.
 
-    ``masks`` are [layers, heads]; ``rows`` say which row each call of attention has, in the order of the calls. The
-    query and key of each call are added to ``recorded``.
+    ``masks`` are [layers, heads]; ``rows`` has the row of each call of attention, in the order of the calls. The query
+    and key of each call are added to ``recorded``.
     """
     remaining = iter(rows)
 
@@ -63,7 +63,7 @@ def heads_masked(
 
 
 def attend(module: nn.Module, query: Tensor, key: Tensor, *tensors: Tensor | None, **options: Any) -> AttentionOutputs:
-    """The eager function of the model that ``module`` is from; then the masks, if there are any."""
+    """Call the eager function of the model that ``module`` belongs to; then apply the masks, if there are any."""
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
     outputs: AttentionOutputs = eager(module, query, key, *tensors, **options)
     change = _CHANGE.get()

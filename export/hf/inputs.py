@@ -37,7 +37,7 @@ RANKS = {  # of an input without the batch
     "pixel_values": (3, 4), "pixel_values_videos": (4,), "input_features": (2, 3), "input_values": (1, 2),
 }  # fmt: skip
 FRAMES = 1000  # of 10 seconds of sound, as most feature extractors make them
-# Shapes for the flag --input, the likeliest first; a refusal names the first that the model can be called with.
+# Shapes for the flag --input, the likeliest first; a refusal names the first that the model accepts.
 EXAMPLES: Mapping[str, Sequence[tuple[int, ...]]] = {
     "pixel_values": ((3, 224, 224), (3, 336, 336), (2, 3, 224, 224)),
     "pixel_values_videos": ((16, 3, 224, 224),),
@@ -127,7 +127,7 @@ def _tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
 
 
 def _main_name(model: PreTrainedModel, shapes: Mapping[str, Any]) -> str:
-    """The input that the model names as its main one or, as a name may be inherited, the first that it takes.
+    """The input that the model names as its main one or, if its call has no such argument, the first that it takes.
 
     One that is not in ``MAIN`` needs a shape among ``shapes``.
     """
@@ -178,7 +178,7 @@ def _main(pretrained: Pretrained, name: str, batch: str = "batch") -> Input:
 
 
 def _image_shape(pretrained: Pretrained) -> tuple[int, ...]:
-    """Channels, height and width, behind the number of frames if the model reads several as one input."""
+    """Channels, height and width, after the number of frames if the model reads several as one input."""
     model = pretrained.model
     shape = (_channels(model), *_image_size(pretrained))
     frames = getattr(config_of(model, "pixel_values"), "num_frames", None)
@@ -186,14 +186,14 @@ def _image_shape(pretrained: Pretrained) -> tuple[int, ...]:
 
 
 def _channels(model: PreTrainedModel) -> int:
-    """The channels of a picture: of the config, or of the first convolution."""
+    """The channels of a picture, from the config or the first convolution."""
     first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
     channels = getattr(config_of(model, "pixel_values"), "num_channels", None)
     return int(channels or first or _setting(model, "num_channels", "pixel_values"))
 
 
 def _image_size(pretrained: Pretrained) -> Sequence[int]:
-    """Height and width of the config or its backbone's or, where they have none, of the image processor's files."""
+    """Height and width from the config or its backbone's, else from the image processor's files."""
     config = config_of(pretrained.model, "pixel_values")
     configs = config, getattr(config, "backbone_config", None)
     size = next((size for one in configs if (size := getattr(one, "image_size", None)) is not None), None)
@@ -213,7 +213,7 @@ def _image_size(pretrained: Pretrained) -> Sequence[int]:
 
 
 def _processor(folder: Path, inner: str) -> dict[str, Any]:
-    """The settings of the processor of pictures or sound, which is ``inner`` in the file of one of texts, too."""
+    """The settings of the processor of pictures or sound; the file of a joint processor has them under ``inner``."""
     if (file := folder / "preprocessor_config.json").is_file():
         content = json.loads(file.read_text())
     elif (file := folder / "processor_config.json").is_file():
@@ -224,12 +224,12 @@ def _processor(folder: Path, inner: str) -> dict[str, Any]:
 
 
 def _returns_mask(folder: Path) -> bool:
-    """Whether the feature extractor says which samples are padding: the model's weights were learned with a mask."""
+    """Whether the feature extractor marks padding samples, which means that the model was trained with a mask."""
     return _processor(folder, "feature_extractor").get("return_attention_mask") is True
 
 
 def _text_of(token: int, tokenizer: str | None) -> str | None:
-    """The text of a special token in the content of a tokenizer.json; None if it is none of these."""
+    """The text of a special token in the content of a tokenizer.json; None if the file has no such token."""
     added = json.loads(tokenizer or "{}").get("added_tokens", ())
     return next((str(one["content"]) for one in added if one["id"] == token), None)
 
@@ -264,7 +264,7 @@ def _setting(model: PreTrainedModel, setting: str, name: str) -> Any:
 
 
 def _unknown(model: PreTrainedModel, setting: str, name: str) -> ModelRefused:
-    """The refusal of a model whose config has no ``setting``, with a shape of the input ``name`` that it takes."""
+    """The refusal of a model whose config has no ``setting``, with a shape of the input ``name`` that it accepts."""
     text = f"config.json has no {setting}, from which the shape of {name} follows"
     faults = []
     for shape in EXAMPLES.get(name, ()):
@@ -276,7 +276,7 @@ def _unknown(model: PreTrainedModel, setting: str, name: str) -> ModelRefused:
 
 
 def _parts(model: PreTrainedModel) -> str:
-    """The advice to export one of the models that it is made of, for the end of a refusal."""
+    """The advice to export one of the models inside ``model``, for the end of a refusal."""
     return f"; --part exports one of its models: {', '.join(parts_of(model))}"
 
 

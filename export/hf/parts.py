@@ -1,4 +1,4 @@
-"""The models of which a model of transformers is made: a tower for images or sound, a language model."""
+"""The models inside a model of transformers: a tower for images or sound, a language model."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ from export.hf.packed.tower import check_vectors, packed_tower
 # Methods and parts of a model with two towers.
 MEMBERS = ("get_text_features", "get_image_features", "text_model", "vision_model")
 TYPES = ("token_type_ids", "mm_token_type_ids")
-PICTURES = ("pixel_values", "mm_encoder_outputs")  # arguments of a language model that reads pictures: they, or vectors
+PICTURES = ("pixel_values", "mm_encoder_outputs")  # arguments of a language model: pictures, or their vectors
 PICTURES_BEFORE = "pictures_before"  # input of a step whose positions depend on the earlier pictures
-# What a processor sends beside the tokens, by model type, with its name: 0 = attends in both directions as all of the
-# prompt does, 1 = a token of a picture, which attends in both directions within it.
+# By model type, the name and the values of the argument that a processor sends beside the tokens: 1 = a token of a
+# picture, which attends in both directions within it; 0 = another token, or in PaliGemma every token of the prompt.
 TOKEN_TYPES: dict[str, tuple[str, Callable[[Tensor, int], Tensor]]] = {
     "gemma3": (TYPES[0], lambda ids, picture: (ids == picture).to(ids.dtype)),
     "gemma4": (TYPES[1], lambda ids, picture: (ids == picture).to(ids.dtype)),
@@ -54,7 +54,7 @@ def reads_pictures(model: PreTrainedModel) -> bool:
 
 
 def _types_of_tokens(model: PreTrainedModel) -> tuple[str, ...]:
-    """The arguments that a graph does not compute: those of packed patches say where the pictures are."""
+    """The arguments that a graph does not compute; for packed patches, TYPES only mark the tokens of pictures."""
     return ("moe_mm_token_type_ids",) if packed_tower(model) else TYPES
 
 
@@ -75,7 +75,7 @@ def required_of(function: Callable[..., Any]) -> set[str]:
 
 
 def config_of(model: PreTrainedModel, name: str) -> Any:
-    """The config of the tower or the stack that takes the input ``name``, or of a model that has one for all."""
+    """The config of the tower or stack that takes the input ``name``, or the model's if it has one for all."""
     if has_two_stacks(model):
         own = getattr(model.config, "decoder" if name == DECODER_IDS else "encoder", None)
         return own if isinstance(own, PretrainedConfig) else model.config
@@ -130,7 +130,7 @@ def tokens_of_picture(model: PreTrainedModel, shape: Sequence[int]) -> int:
 
 
 def _features(model: Any, pixel_values: Tensor, options: Mapping[str, Any]) -> Any:
-    """The result of the tower, of which ``pooler_output`` takes the places of tokens."""
+    """The result of the tower, whose ``pooler_output`` takes the places of tokens."""
     if tower := packed_tower(model):
         seen = tower(pixel_values, **options)
         seen.pooler_output = (seen.pooler_output.flatten(0, 1),)
@@ -171,7 +171,7 @@ def parts_of(whole: PreTrainedModel) -> dict[str, str]:
 
 
 def with_head(whole: Any, part: Any) -> PreTrainedModel:
-    """``part`` as a causal language model with the head of ``whole``; unchanged if it is none, or there is no head."""
+    """``part`` as a causal language model with the head of ``whole``; unchanged if it cannot have that head."""
     head = whole.get_output_embeddings() if hasattr(whole, "lm_head") else None
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(part.config), None)
     chosen: PreTrainedModel = part
@@ -188,7 +188,7 @@ def with_head(whole: Any, part: Any) -> PreTrainedModel:
 
 
 def names_in(part: nn.Module, whole: nn.Module, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Of parameters of ``whole``, by their names there, those that are in ``part``, by their names in it."""
+    """The parameters ``names`` of ``whole`` that are in ``part``, by their names in ``part``."""
     own = {id(parameter): name for name, parameter in part.named_parameters()}
     every = dict(whole.named_parameters())
     return tuple(own[id(every[name])] for name in names if name in every and id(every[name]) in own)

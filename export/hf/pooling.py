@@ -13,7 +13,7 @@ from torch import Tensor
 
 MODULES = "modules.json"
 MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
-EPS = 1e-12  # the least length of an embedding, as torch.nn.functional.normalize has it
+EPS = 1e-12  # minimum length of an embedding, as in torch.nn.functional.normalize
 
 
 class UnknownPooling(Exception):
@@ -22,7 +22,7 @@ class UnknownPooling(Exception):
 
 @dataclass(frozen=True)
 class Pooling:
-    """One vector for a text, of its tokens' hidden states: their mean or maximum, or the first."""
+    """One vector for a text from its tokens' hidden states: their mean or maximum, or the first."""
 
     mode: str  # mean, cls or max
     normalize: bool
@@ -47,7 +47,7 @@ class Pooling:
 
 
 def pooling_of(folder: Path) -> Pooling | None:
-    """The pooling of the directory; None if it is not of sentence-transformers.
+    """The pooling of the directory; None if it is not one of sentence-transformers.
 
     Raises:
         UnknownPooling: it has other modules, or another mode.

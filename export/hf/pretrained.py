@@ -57,7 +57,7 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model as transformers computes it, in float32 on the CPU, and the directory that it is from."""
+    """A model as transformers computes it, in float32 on the CPU, and its directory."""
 
     folder: Path
     model: PreTrainedModel
@@ -104,7 +104,7 @@ def load(
 ) -> Pretrained:
     """The model in ``folder``: of the class that its config names or, with head "none", without a task head.
 
-    With ``part`` it is one of several models of which that model is made (``export.hf.parts``).
+    With ``part`` it is one of the models inside that model (``export.hf.parts``).
 
     Raises:
         ModelRefused: transformers has no such model, cannot load it, or it has no eager attention; there is no such

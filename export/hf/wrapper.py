@@ -24,7 +24,7 @@ from export.weights.checkpoint import listed
 
 @dataclass(frozen=True)
 class Stacks:
-    """The stacks of layers of a model: outputs, and the fields of its call's result of which they are made."""
+    """The stacks of layers of a model: outputs, and the fields of its call's result that they are made from."""
 
     weights: Mapping[str, str]
     hidden_states: Mapping[str, str]
@@ -63,9 +63,9 @@ VECTORS = {  # of the weights' heads
     "vision_weights": ("vision_query", "vision_key"),
 }
 DECODER_INPUTS = {"decoder_input_ids", "decoder_inputs_embeds"}  # DETR's decoder has learned queries
-OF_STAGE = "_stage"  # behind the name of the weights of all stages but the last, and before the number
+OF_STAGE = "_stage"  # between the name and the number in the weights of all stages but the last
 OPTIONAL = ("encoder_weights",)  # that a model need not have beside those of its stages
-OF_PICTURES = "vision_"  # begin of the names of outputs with an axis of pictures, the second
+OF_PICTURES = "vision_"  # prefix of outputs whose second axis is that of pictures
 BESIDE = ("pred_boxes",)  # fields of a call's result that are outputs beside logits
 OTHER_ANSWERS = {  # fields of a call's result that are an answer
     "embeddings": "The vectors of the tokens, which are compared with those of another input",
@@ -74,7 +74,7 @@ OTHER_ANSWERS = {  # fields of a call's result that are an answer
 }
 MAIN = ("input_ids", "pixel_values", "pixel_values_videos", "input_features", "input_values")
 PIXEL_MASK = "pixel_mask"
-# Inputs in the shape of the first of these that is given.
+# Masks, each with the inputs it may belong to: it has the shape of the first that is given.
 MASKS = {
     "attention_mask": ("input_ids", "input_values"),
     "token_type_ids": ("input_ids",),
@@ -94,9 +94,9 @@ def stacks_of(model: PreTrainedModel) -> Stacks:
 
 
 class Wrapper(nn.Module):
-    """``model`` called as a block's module is; an optional input may have size 1 where another has the batch's.
+    """``model`` called like a block's module; an optional input may have size 1 in place of the batch's.
 
-    With ``rows`` it takes masks of heads (``export.hf.heads``).
+    With ``rows`` it accepts head masks (``export.hf.heads``).
     """
 
     def __init__(self, model: PreTrainedModel, with_weights: bool = True, pooling: Pooling | None = None) -> None:
@@ -166,8 +166,8 @@ def _at(result: Mapping[str, Any], path: str) -> Any:
 
 
 def _answer(result: Mapping[str, Any], model: PreTrainedModel) -> tuple[str, Tensor]:
-    """The logits of a head, a start and an end for each token, one of ``OTHER_ANSWERS``, the hidden states, or what is
-    pooled of these, and the name of its field."""
+    """The name and the tensor of the answer: the logits of a head, a start and an end for each token, one of
+    ``OTHER_ANSWERS``, the hidden states, or the pooled ones."""
     if isinstance(logits := result.get("logits"), Tensor):
         return "logits", logits
     if "start_logits" in result and "end_logits" in result:
@@ -187,9 +187,9 @@ def have_one_shape(layers: Sequence[Any]) -> bool:
 
 
 def by_stage(name: str, theirs: str, layers: Any, batch: int) -> dict[str, Tensor]:
-    """The weights of all layers as one tensor or, where stages of a model have others, one for each stage.
+    """The weights of all layers as one tensor or, if stages of a model have different shapes, one for each stage.
 
-    ``name`` is that of the last stage, or of none if that of an encoder has windows. Weights within windows are
+    ``name`` is that of the last stage, unless an encoder's last stage has windows. Weights within windows are
     [layers, batch, windows, heads, queries, keys].
     """
     if not layers:

@@ -1,8 +1,8 @@
 """Inputs of a graph that change its activations, each [layers, axes of the activation].
 
 An activation is multiplied by ``keep``; ``add`` is added, and ``direction`` times the length of each vector. The
-weights of a query are divided by their sum where ``renormalize`` is 1. Absent inputs change nothing: the graph computes
-the model.
+weights of a query are divided by their sum where ``renormalize`` is 1. Without these inputs the graph computes the
+unchanged model.
 """
 
 from collections.abc import Collection, Sequence
@@ -59,7 +59,7 @@ class _Builder:
         )
 
     def change(self, site: Site) -> None:
-        """Replace the activation of each layer by the changed one, and return the stack of these if no output does."""
+        """Replace each layer's activation by the changed one; add an output that stacks them if the model has none."""
         inputs = {kind: self._input(site, kind) for kind in kinds_of(site.name)}
         changed = [self._changed(name, layer, inputs) for layer, name in enumerate(site.values)]
         if self._returns_sites and not site.name.endswith(RETURNED):
@@ -123,7 +123,7 @@ class _Builder:
 
 
 def _declare(model: onnx.ModelProto, sites: Sequence[Site], declared: Collection[str]) -> None:
-    """Set the dimensions of the new inputs and outputs, each of its own name: an input's may be 1.
+    """Set the dimensions of the new inputs and outputs, each with its own name, since an input's may be 1.
 
     Those of outputs that are ``declared`` stay: a request may choose the layers of weights.
     """

@@ -28,7 +28,7 @@ EXAMPLES = ("plain", "attn_mask", "past")
 
 @dataclass(frozen=True)
 class Interventions:
-    """The graphs by file name, and what a server needs to know of them: an entry of the description."""
+    """The graphs by file name, and the entry of the description from which a server reads how to run them."""
 
     graphs: dict[str, onnx.ModelProto]
     entry: dict[str, Any]

@@ -1,9 +1,9 @@
 """The activations of a traced model that a request may change, found in its graph.
 
-The graph stacks the weights and the hidden states of all layers to outputs, which tells where they are. Between the
-hidden states of two layers a branch is added to the residual stream: the output of attention if it depends on the
+The graph stacks the weights and the hidden states of all layers into outputs, which shows where they are. Between the
+hidden states of two layers, branches are added to the residual stream: the output of attention if it depends on the
 layer's weights, else that of the MLP (Vaswani et al., 2017; Elhage et al., A mathematical framework for transformer
-circuits, 2021). So no name of a module is needed, and no second trace.
+circuits, 2021). So neither names of modules nor a second trace are needed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Slice", "Transpose", "Unsqueeze"
 SITES = ("weights", "head_output", "hidden", "attention_output", "mlp_output")  # of a model with one stack
 MLP = "mlp"
 MAX_STEPS = 8  # operators between a softmax and the weights that are returned
-NORMS = {  # operators of norms and of scales, which leave a stream a stream
+NORMS = {  # operators of norms and of scales, which may stand in the residual stream
     "Add", "Cast", "Clip", "Div", "Identity", "LayerNormalization", "Max", "Mul", "Pow", "RMSNormalization",
     "Reciprocal", "ReduceL2", "ReduceMean", "ReduceSum", "Reshape", "SimplifiedLayerNormalization", "Sqrt", "Sub",
 }  # fmt: skip
@@ -38,10 +38,10 @@ class Site:
 def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
     """The sites of ``graph``; ``shapes`` are those of ``candidates``.
 
-    ``weights`` [batch, heads, m, n] are behind the softmax, ``head_output`` [batch, heads, m, width] is what a head
-    takes of the values, if all layers have heads of one width, ``hidden`` goes into a layer, ``attention_output`` and
-    ``mlp_output`` are added to it [batch, m, width]. Those of an encoder beside a decoder and of attention to it have a
-    prefix.
+    ``weights`` [batch, heads, m, n] follow the softmax, ``head_output`` [batch, heads, m, width] is the product of a
+    head's weights and values, if all layers have heads of one width, ``hidden`` is the input of a layer,
+    ``attention_output`` and ``mlp_output`` are added to it [batch, m, width]. Those of an encoder beside a decoder, and
+    of attention to it, have a prefix.
     """
     softmaxes = {name: [_softmax(value) for value in stacked(graph, name)] for name in STACKS}
     places = {value.name: name for name, values in softmaxes.items() for value in values if value is not None}
@@ -70,8 +70,8 @@ def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
 
 
 def find_cuts(graph: ir.Graph, shapes: Shapes) -> tuple[str, ...]:
-    """The values between the layers: the hidden states, and in place of the last ones, which a norm may have followed,
-    the last sum of the residual stream; where the stream has norms (Vaswani et al., 2017), the last hidden states.
+    """The values between the layers: the hidden states, except that the last sum of the residual stream replaces the
+    last ones, which a norm may have changed. If the stream has norms (Vaswani et al., 2017), the last ones are kept.
 
     Empty if the graph does not return hidden states.
     """
@@ -94,7 +94,7 @@ def candidates(graph: ir.Graph) -> list[ir.Value]:
 
 
 def stacked(graph: ir.Graph, name: str) -> list[ir.Value]:
-    """The values of the layers that the output ``name`` stacks; empty if it is none, or made in another way."""
+    """The values of the layers that the output ``name`` stacks; empty if it is absent, or made in another way."""
     output = next((value for value in graph.outputs if value.name == name), None)
     node = output.producer() if output is not None else None
     if node is not None and node.op_type == "Gather" and node.inputs[0] is not None:  # of chosen layers
@@ -109,7 +109,7 @@ def stacked(graph: ir.Graph, name: str) -> list[ir.Value]:
 
 
 def _softmax(weights: ir.Value) -> ir.Value | None:
-    """The value behind the softmax of ``weights`` that is multiplied with the layer's values, of as many keys."""
+    """The value after the softmax of ``weights``, with as many keys, that is multiplied with the layer's values."""
     value, path, is_cut = weights, [weights], False
     for _ in range(MAX_STEPS):
         node = value.producer()
@@ -117,10 +117,10 @@ def _softmax(weights: ir.Value) -> ir.Value | None:
             return None
         if node.op_type == "Softmax":
             return next((value for value in reversed(path) if _product(value) is not None), None)
-        before = node.inputs[-1 if node.op_type == "Where" else 0]  # of Where the one that rows with keys take
+        before = node.inputs[-1 if node.op_type == "Where" else 0]  # Where: the input for rows with keys
         if before is None:
             return None
-        value, is_cut = before, is_cut or node.op_type == "Slice"  # of the sink of gpt-oss, which is no key
+        value, is_cut = before, is_cut or node.op_type == "Slice"  # gpt-oss cuts off its sink, which is no key
         if not is_cut:
             path.append(value)
     return None
@@ -140,7 +140,7 @@ def _product(weights: ir.Value, steps: int = MAX_STEPS) -> ir.Value | None:
 
 
 def _with_past(product: ir.Value) -> ir.Value:
-    """The sum of ``product`` and that of earlier keys, if a step of generation multiplies both apart."""
+    """The sum of ``product`` and that of earlier keys, if a step of generation multiplies them separately."""
     value = product
     while True:
         uses = [use.node for use in value.uses()]
@@ -203,9 +203,9 @@ class _Layer:
                 self._stream |= {value.name for value in node.outputs}
 
     def branches(self) -> dict[str, ir.Value]:
-        """What is added to the stream: by the name of the weights that it depends on, or MLP.
+        """The branches that are added to the stream, by the name of the weights that each depends on, or MLP.
 
-        A sum of two branches counts as both. A kind of which a layer has several branches is left out.
+        A sum of two branches counts as both. A kind with several branches in a layer is left out.
         """
         found: dict[str, list[ir.Value]] = {}
         for value in (part for branch in self._added for part in self._parts(branch)):
@@ -232,7 +232,7 @@ class _Layer:
         )
 
     def _kinds(self, value: ir.Value) -> set[str]:
-        """The names of the weights on which ``value`` depends otherwise than by the stream."""
+        """The names of the weights on which ``value`` depends other than through the stream."""
         kinds, seen, todo = set[str](), set[str | None](), [value]
         while todo:
             current = todo.pop()

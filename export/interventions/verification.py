@@ -21,14 +21,14 @@ from export.verification.budget import Reference, budget_of, largest_error
 from export.verification.sessions import Arrays, run_outputs
 
 InParts = Callable[[int, Arrays, Arrays], Arrays]  # a layer, inputs and its change -> answers
-SLACK = 4  # the error of one draw may be so many times the budget of another
-ALIKE = 1e-4  # of the largest number: a tensor that is nearer is the activation
+SLACK = 4  # the error of one draw may be this many times the budget of another
+ALIKE = 1e-4  # share of the largest number: a tensor that differs by no more is the activation
 SHARE = 0.5  # probability that a number is changed
 
 
 @dataclass
 class Failures:
-    """Why changes fail, by site; and why a run in parts does."""
+    """Why changes fail, by site, and why a run in parts fails."""
 
     sites: dict[str, str] = field(default_factory=dict)
     parts: str | None = None
@@ -60,9 +60,9 @@ class Verification:
         return failed
 
     def _failures(self, site: Site, rng: np.random.Generator, inputs: Arrays) -> Failures:
-        """Where a change of one layer at random is not that of the model."""
+        """Why a change of a random layer differs from that of the model."""
         drawn_layer = int(rng.integers(len(site.values)))
-        for layer in dict.fromkeys((drawn_layer, 0)):  # the last layers of Depth Anything need not be read
+        for layer in dict.fromkeys((drawn_layer, 0)):  # Depth Anything may not read its last layers
             activation, change, outputs, is_read = self._changed_run(site, layer, rng, inputs)
             if is_read:
                 break
@@ -85,8 +85,8 @@ class Verification:
     def _changed_run(
         self, site: Site, layer: int, rng: np.random.Generator, inputs: Arrays
     ) -> tuple[np.ndarray, Arrays, Arrays, bool]:
-        """The activation of a layer, a change of it at random, the outputs with it, and whether it changes an
-        answer."""
+        """The activation of a layer, a random change of it, the outputs with that change, and whether an answer
+        changes."""
         value, names = site.values[layer], [output.name for output in self.run.get_outputs()]
         answers = [name for name in self.answers if name in names]
         before = run_outputs(self.plain, [*{value, *answers}], inputs)
@@ -119,7 +119,7 @@ def drawn(kind: str, activation: np.ndarray, rng: np.random.Generator) -> np.nda
 
 
 def of_layer(change: np.ndarray, kind: str, layer: int, site: Site) -> np.ndarray:
-    """The input of all layers that changes one."""
+    """The input for all layers that changes only ``layer``."""
     whole = np.full((len(site.values), *change.shape), float(kind == KEEP), np.float32)
     whole[layer] = change
     return whole
@@ -138,7 +138,7 @@ def apply(activation: Tensor, change: Mapping[str, np.ndarray]) -> Tensor:
 
 @contextmanager
 def changed(activation: np.ndarray, change: Mapping[str, np.ndarray]) -> Iterator[list[int]]:
-    """A context in which the first tensor that equals ``activation`` is changed; the list has an item then."""
+    """A context in which the first tensor that equals ``activation`` is changed; then the list is not empty."""
     mode = _Changed(activation, lambda tensor: apply(tensor, change))
     with mode:
         yield mode.changed

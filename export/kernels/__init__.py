@@ -1,1 +1,1 @@
-"""Fast paths: the kernels that compute attention without weights, as ONNX functions, and who uses them."""
+"""Fast paths: the kernels that compute attention without weights, as ONNX functions, and the graphs that use them."""

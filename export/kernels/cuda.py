@@ -4,8 +4,8 @@ Where possible, heads are folded into the batch: then their number is not fixed 
 transposed. ``com.microsoft.MultiHeadAttention`` runs cuDNN's kernel on Hopper GPUs and later, FlashAttention-2 on
 Ampere and later (float16, bfloat16), and otherwise the memory-efficient kernel (float32, or values of another width
 than keys). Its ``scale`` of 0 means 1/sqrt(d_k). ``Attention`` of opset 24 has lengths and masks: it runs
-FlashAttention-2 with lengths, and the memory-efficient kernel with a mask. Inputs that no kernel supports, such as a
-width that is not a multiple of 8, both operators compute unfused.
+FlashAttention-2 with lengths, and the memory-efficient kernel with a mask. For inputs that no kernel supports, such as
+a width that is not a multiple of 8, both operators compute unfused attention.
 """
 
 from export.kernels.fused import flash

@@ -1,7 +1,7 @@
 """ONNX functions that multiply each row with the matrix of its expert; shapes: S rows, E experts.
 
 x [S, in] and ``experts`` [S], sorted, with ``weight`` [E, out, in] or, transposed, [E, in, out] -> y [S, out]. A loop
-over the experts that rows have reads the matrix of each once, in place of a copy of it for each row.
+over the experts that occur reads the matrix of each once, instead of copying it for each row.
 """
 
 from export.kernels.text import constants

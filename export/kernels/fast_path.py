@@ -75,8 +75,8 @@ class FastPath:
                 attributes["scale"] = float(options["scale"] or 0)
             else:
                 query = scaled(query, options["scale"])
-            # NaN where a product may overflow, unscaled for SCALES, whose scale is at most 1. A causal kernel takes a
-            # query of NaN for one that attends to no key, whose output is zero: so it gets values of NaN.
+            # NaN where a product may overflow, unscaled for SCALES, whose scale is at most 1. A causal kernel treats a
+            # query of NaN as one that attends to no key and returns zero for it, so its values become NaN instead.
             marked_query, marked_value = nan_if_overflowing(query, key), nan_if_overflowing(query, key, value)
             given = {**options, "query": query, "marked_value": marked_value}
             tensors = [query, key, marked_value] if "Causal" in str(self.kernel) else [marked_query, key, value]

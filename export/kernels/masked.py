@@ -18,7 +18,7 @@ PARTS = 4  # of a block, for the kernel's threads
 # raised to that maximum, which still outweighs every score. Rows of -inf are set to zero after the kernel.
 #
 # Keys are passed as a past, since a past may be longer than the queries; it may not be shorter. The last block is
-# filled with copies of the last query. What the fused kernel does not support is computed by Blocks.
+# filled with copies of the last query. Blocks computes the cases that the fused kernel does not support.
 MASKED = f"""
 Masked (q, k, v, mask) => (o) {{
     {constants("zero one eight")}

@@ -27,7 +27,7 @@ def constants(names: str) -> str:
 def sizes(tensor: str, names: str, prefix: str = "") -> str:
     """Read dimensions of ``tensor`` from its shape: ``M`` is [M], ``BH`` is [B, H], as in ``AXES``.
 
-    The results are called as the dimensions, after ``prefix``.
+    The results are named after the dimensions, with ``prefix`` before each name.
     """
     lines = []
     for name in names.split():
@@ -73,11 +73,11 @@ def real_keys(nonpad: str) -> str:
 
 
 def causal(square: str, full: str, first: str) -> str:
-    """Causal attention of any number of queries and keys, by kernels of fewer cases.
+    """Causal attention for any numbers of queries and keys, by kernels that support fewer cases.
 
-    ``square`` takes as many keys as queries and no groups; ``full`` masks nothing. ``fits`` says whether the inputs
-    are such. Else the lines ``first`` compute o_first: the output of the first L = min(M, N) queries, with the first L
-    keys. Later keys are attended to by no query, and later queries attend to all keys.
+    ``square`` takes as many keys as queries and no groups; ``full`` masks nothing. ``fits`` says whether ``square``
+    supports the inputs. If not, the lines ``first`` compute o_first: the output of the first L = min(M, N) queries,
+    with the first L keys. No query attends to later keys, and later queries attend to all keys.
     """
     return f"""
     o = If (fits) <then_branch = as_they_are () => (o_fits) {{
@@ -114,7 +114,7 @@ def copied(source: str, grouped: str, ungrouped: str) -> str:
 def joined_blocks(heads: str) -> str:
     """Join the outputs of all blocks, o_blocks, to o_padded [B, H, blocks * rows, E].
 
-    ``heads`` are the two dimensions that H is the product of.
+    ``heads`` are the two dimensions whose product is H.
     """
     return f"""
     o6_shape = Concat <axis = 0> (B, blocks, {heads}, rows, E)

@@ -36,8 +36,8 @@ def error_budget(
     """The largest absolute error allowed for each output, as the docstring of this module defines it.
 
     ``reference(inputs, np.float64)`` returns the exact outputs, and ``reference(inputs, np.float32)`` plain ones, which
-    are no more precise than ``dtype``, the type of the inputs. ``redrawn(k)`` is the reference of draw k, if that is
-    another one. ``exact`` is ``reference(inputs, np.float64)``, if it is known.
+    are no more precise than ``dtype``, the type of the inputs. ``redrawn(k)`` is the reference of draw k, if it differs
+    from ``reference``. ``exact`` is ``reference(inputs, np.float64)``, if it is known.
     """
     eps = torch.finfo(getattr(torch, dtype)).eps
     rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def error_budget(
 
 
 def budget_of(plain: np.ndarray, exact: np.ndarray) -> float:
-    """The largest error allowed, by the error of ``plain``, which the model's own module computes in float32."""
+    """The largest error allowed, given the outputs ``plain`` of the model's own module in float32."""
     largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
     return min(2 * largest_error(plain, exact) + EPS * largest, MAX_SHARE * largest)
 

@@ -1,7 +1,7 @@
 """Verify exported graphs: ONNX Runtime's error against the float64 reference is within a budget (``budget``).
 
-In half precision, where the error of torch's own module is the budget, the same module in float32 must be within the
-budget of float32.
+In half precision the error of torch's own module determines the budget, so the same module in float32 must be within
+the budget of float32.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,11 +54,11 @@ class Check:
 def checks(
     block: Block, module: nn.Module, sessions: Sessions, fixed: Mapping[str, Mapping[str, bool]], large: bool
 ) -> Iterator[Check]:
-    """Run every graph on every example with inputs it has, and compare each of its outputs with the reference.
+    """Run every graph on every example whose inputs it has, and compare each of its outputs with the reference.
 
     ``fixed`` has the parameters that are constants in a graph, by the graph's name; it is run on examples with these
-    values. A ``large`` module is run on short examples in one draw, as the reference is slow and its many numbers
-    are draws enough.
+    values. A ``large`` module is run on short examples in one draw: the reference is slow, and the largest error of so
+    many numbers hardly varies.
 
     Yields:
         A check for each output; for graphs other than the canonical one, also one for their difference from it.
@@ -116,7 +116,7 @@ def _with_other_embeddings(module: nn.Module, draw: int) -> nn.Module:
 
 
 def _in_float32(block: Block, module: nn.Module) -> Iterator[Check]:
-    """Check the torch module in float32: in half precision its error is the budget, so it must be the formula."""
+    """Check the torch module in float32: half precision's budget is its error, so it must compute the formula."""
 
     def refer(inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
         return block.reference(module, inputs, dtype)

@@ -1,7 +1,7 @@
-"""Make from a half precision graph one in float32 that rounds to half precision after every operator.
+"""Convert a half precision graph to one in float32 that rounds to half precision after every operator.
 
 ONNX Runtime's CPU provider has few kernels for bfloat16, and runs whole graphs of float16 in float32. This twin runs on
-every provider: it has the same nodes, and each number between them is a number of the half type.
+every provider: it has the same nodes, and each intermediate number is one of the half type.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ TYPED = {"Cast", "Constant", "ConstantOfShape"}  # operators with an attribute f
 
 
 def rounding_twin(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """``model`` with float32 in place of float16 and bfloat16, also of inputs and outputs; functions are inlined.
+    """``model`` with float32 in place of float16 and bfloat16, including inputs and outputs; functions are inlined.
 
     The external data of ``model`` is in ``folder``; the twin has none.
 

@@ -1,1 +1,1 @@
-"""Where a block's weights are from: a checkpoint of the user's, or a seed."""
+"""The sources of a block's weights: a checkpoint of the user's, or a seed."""

@@ -13,7 +13,7 @@ def base_of(folder: Path) -> Path:
     """The directory of the model that ``folder`` is an adapter of; ``folder`` itself if it is a model.
 
     Raises:
-        ValueError: the model is not here.
+        ValueError: the model is not on this machine.
     """
     file = folder / CONFIG
     if not file.is_file() or (folder / "config.json").is_file():

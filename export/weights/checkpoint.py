@@ -92,7 +92,7 @@ def load(path: Path) -> Checkpoint:
 
 
 def not_finite(tensor: Tensor) -> str | None:
-    """What of ``tensor`` is no finite number: NaN or infinity; None where all are finite."""
+    """Why ``tensor`` is not finite, "NaN" or "infinity"; None if all of its numbers are."""
     if tensor.isfinite().all():
         return None
     return "NaN" if tensor.isnan().any() else "infinity"

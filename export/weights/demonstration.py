@@ -18,7 +18,7 @@ from models.catalogue import find
 from models.examples import SIZES, within
 from models.learned import LARGE, demonstration, weighted
 
-# Besides the fields without a default. Without it, the block would have as many heads of keys as of queries.
+# Besides the fields without a default. Without num_kv_heads, the block would have as many key heads as query heads.
 REQUIRED = {"grouped_query": ("num_kv_heads",)}
 BYTES_PER_WEIGHT = 32  # of memory during an export: several float32 copies, and the float64 reference
 BYTES_PER_ELEMENT = 64  # of an example's inputs and outputs

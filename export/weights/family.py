@@ -1,7 +1,7 @@
 """Make a block from a checkpoint: sizes are read from the tensors, the user sets what cannot be read from them.
 
-A family is the blocks of one torch module: its configuration, how to read that from tensors, and how to make the block.
-Where a field is given by several of settings, config.json and tensors, their values must agree.
+A family consists of the blocks of one torch module: it has their configuration, and functions that read it from tensors
+and make a block. If several of settings, config.json and tensors give a field, their values must agree.
 """
 
 import dataclasses
@@ -217,7 +217,7 @@ def _stack_sources(kind: str, checkpoint: Checkpoint, named: Named, settings: Fi
 def _stack_tensors(named: Named, first_position: int) -> dict[str, Tensor]:
     """The tensors without the rows of the position table before ``first_position``, and with zeros for absent biases.
 
-    A module without biases has none in its norms either, but ours always have.
+    A module without biases has none in its norms either, but our norms always have them.
     """
     tensors = dict(named.tensors)
     if first_position:

@@ -58,7 +58,7 @@ def stack_fields(config: Mapping[str, Any]) -> Fields:
 
 
 def missing_settings(named: Named, fields: Fields, is_causal: bool) -> list[str]:
-    """Those of ``CONVENTIONS`` that these tensors need and ``fields`` has not."""
+    """The names of ``CONVENTIONS`` that these tensors need and ``fields`` lacks."""
     if not named.is_bert():
         return []
     needed = ["model_type"]

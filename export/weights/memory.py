@@ -1,4 +1,4 @@
-"""The memory that an export needs, said before it begins."""
+"""The memory that an export needs, reported before it begins."""
 
 import math
 import os
@@ -18,9 +18,9 @@ def machine_bytes() -> int:
 
 
 def bytes_for(folder: Path, is_part: bool) -> int:
-    """About how much the export of a directory of transformers needs beside the libraries.
+    """The approximate number of bytes that the export of a transformers directory needs, besides the libraries.
 
-    A part of its model needs at least the whole model. 0 without safetensors files, or if one cannot be read.
+    To export a part, the whole model is loaded. 0 without safetensors files, or if one cannot be read.
     """
     try:
         parameters = sum(map(_parameters, folder.glob("model*.safetensors")))

@@ -1,1 +1,1 @@
-"""The graphs by which a model of transformers generates tokens: ``decode.onnx``, and ``encoder.onnx`` of two stacks."""
+"""The graphs with which a transformers model generates: ``decode.onnx``, and with two stacks also ``encoder.onnx``."""

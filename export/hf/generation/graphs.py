@@ -31,7 +31,7 @@ DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"  # file names; OU
 Shapes = list[tuple[int, ...]]
 TRACED: Sizes = {"batch": 2, "n": 5, "m": 3, "s": 7, "images": 4}
 PROBED: Sizes = {"batch": 2, "n": 7, "m": 3, "images": 1}
-TOKENS = (  # of generation_config.json, that the service needs
+TOKENS = (  # entries of generation_config.json that the service needs
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
 )  # fmt: skip
@@ -39,7 +39,7 @@ TOKENS = (  # of generation_config.json, that the service needs
 
 @dataclass(frozen=True)
 class Generation:
-    """The graphs by file name, and what a server needs to know of them: an entry of the description.
+    """The graphs by file name, and the entry of the description from which a server reads how to run them.
 
     ``exact`` are DECODE and ENCODER with the model's own weights.
     """
@@ -57,12 +57,12 @@ def generation_graphs(
     quantize: bool,
     report: Report,
 ) -> Generation:
-    """The graphs by which the model of ``original`` generates; ``weights`` are shared with those of ``block``.
+    """The graphs with which the model of ``original`` generates; ``weights`` are shared with those of ``block``.
 
-    With ``quantize`` those of steps have weights of 8 bits, once they are verified with those of float32.
+    With ``quantize``, the graphs of steps get 8-bit weights after they are verified with float32 weights.
 
     Raises:
-        ModelRefused: it does not generate, torch cannot trace a step, or its steps differ from its whole run.
+        ModelRefused: it does not generate, torch cannot trace a step, or its steps differ from a run of all tokens.
     """
     model = original.wrapper.model
     if not model.can_generate() or "logits" not in _names_of_result(model, block):
@@ -136,7 +136,7 @@ def _caches(model: PreTrainedModel, block: Block) -> tuple[Shapes, Shapes]:
     """The shapes [length, heads, width] of the keys and values of all layers: of the past, and of the encoder's.
 
     Raises:
-        ModelRefused: it keeps no keys and values, or others than those of each layer of weights.
+        ModelRefused: it keeps no keys and values, or does not keep them for exactly the layers of the weights.
     """
     own, cross = DynamicCache(), DynamicCache()
     cache = EncoderDecoderCache(own, cross) if has_two_stacks(model) else own
@@ -180,7 +180,7 @@ def _exported(block: Block, module: torch.nn.Module, weights: SharedWeights | No
 
 
 def _step_block(block: Block, model: PreTrainedModel, past: Shapes, cross: Shapes) -> Block:
-    """The step as a block, for its names and dimensions: n tokens before, m new ones, s positions of the encoder."""
+    """The step as a block, for its names and dimensions: n earlier tokens, m new ones, s positions of the encoder."""
     layers = len(past) // 2
     length: Dim = _source_length(block, cross)
     ids = block.inputs["decoder_input_ids" if cross else "input_ids"]
@@ -227,7 +227,7 @@ def _encoder_block(block: Block, cross: Shapes) -> Block:
 
 
 def _source_length(block: Block, cross: Shapes) -> Dim:
-    """The symbol of the encoder's positions; their number where it is always the same, as of spectrograms."""
+    """The symbol of the encoder's positions, or their number if it is fixed, as for spectrograms."""
     length = block.outputs["cross_weights"].shape[-1] if cross else "s"
     return length if isinstance(length, int) else "s"
 

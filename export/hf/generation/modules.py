@@ -24,11 +24,11 @@ def names(prefix: str, layers: int) -> list[str]:
 
 
 class Step(nn.Module):
-    """New tokens behind a past: the logits of the token after the last one, and the tokens' keys and values.
+    """New tokens after a past: the logits of the token after the last one, and the tokens' keys and values.
 
-    Inputs: ``input_ids`` [batch, m] and ``attention_mask`` [batch, n + m], with padding at the left, and the pictures
-    among the new tokens, ``pixel_values`` [images, channels, height, width], if the model reads some, with
-    ``pictures_before`` [batch] where the positions depend on these; of two stacks
+    Inputs: ``input_ids`` [batch, m] and ``attention_mask`` [batch, n + m], with padding at the left. A model that reads
+    pictures has ``pixel_values`` [images, channels, height, width], the pictures among the new tokens, and, if the
+    positions depend on earlier pictures, ``pictures_before`` [batch]. A model with two stacks has instead
     ``decoder_input_ids`` [batch, m], ``attention_mask`` [batch, s] of the source if it is text, ``cross_key_0``, ...
     [s, batch, heads, width]. ``past_key_0``, ... are [1 + n, batch, heads, width] (``past``).
 
@@ -68,7 +68,7 @@ class Step(nn.Module):
         return SimpleNamespace(**outputs, **_recorded(result, self.has_two_stacks))
 
     def _after_encoder(self, cross: Sequence[Tensor]) -> dict[str, Any]:
-        """Arguments in place of the encoder's hidden states, of which only the shape counts: the keys are given."""
+        """Zeros in place of the encoder's hidden states; only their shape is used, since the keys are given."""
         length, batch, *_ = cross[0].shape
         width = config_of(self.model, "input_ids").hidden_size
         return {"encoder_outputs": BaseModelOutput(last_hidden_state=cross[0].new_zeros(batch, length, width))}

@@ -1,10 +1,10 @@
 """The keys and values of earlier tokens as inputs of a graph, and attention that reads them in place.
 
-The past of a layer is [1 + n, batch, heads, width]: first the axis that grows, so that its first rows in a larger
+The past of a layer is [1 + n, batch, heads, width]: the axis that grows is first, so that the used rows of a larger
 buffer are contiguous. transformers' eager attention joins past and new keys, which copies the past in each step; with
-IN_PLACE the query is multiplied with both apart, and only the scores are joined.
+IN_PLACE the query is multiplied with each separately, and only the scores are joined.
 
-The first row is zeros and takes no part: ONNX Runtime 1.31 ends the process where it multiplies with a transposed
+The first row is zeros and is not attended to: ONNX Runtime 1.31 ends the process when it multiplies with a transposed
 tensor without rows (a division by zero in FusedMatMul).
 """
 
@@ -22,13 +22,13 @@ from transformers.masking_utils import eager_mask
 from export.hf.pretrained import ModelRefused
 
 IN_PLACE = "heed_in_place"
-UNSUPPORTED = ("position_bias",)  # arguments of an attention function that it does not have
+UNSUPPORTED = ("position_bias",)  # arguments of attention functions that IN_PLACE lacks
 
 _CACHE: ContextVar["PastCache"] = ContextVar("_CACHE")
 
 
 class PastLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """The past of one layer; ``new`` are the keys and values of the tokens behind it, [batch, heads, m, width]."""
+    """The past of one layer; ``new`` are the keys and values of the tokens after it, [batch, heads, m, width]."""
 
     def __init__(self, key: Tensor, value: Tensor, in_place: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -38,7 +38,7 @@ class PastLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._in_place = in_place
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """The new keys and values alone if attention reads the past in place, else behind the past."""
+        """The new keys and values; joined to the past unless attention reads it in place."""
         self.new = key_states, value_states
         if self._in_place:
             return self.new
@@ -68,7 +68,7 @@ class PastCache(DynamicCache):
         """A context in which the attention IN_PLACE reads this past.
 
         Raises:
-            ModelRefused: at its end, where the model did not pass the keys of every layer to that attention.
+            ModelRefused: at its end, if the model did not pass the keys of every layer to that attention.
         """
         token = _CACHE.set(self)
         try:
@@ -141,7 +141,7 @@ def attend(
 
 
 def _past_of(key: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The past of the layer with these new keys, [batch, heads, 1 + n, width]; None of a cross-attention."""
+    """The past of the layer with these new keys, [batch, heads, 1 + n, width]; None for a cross-attention."""
     cache = _CACHE.get()
     for index, layer in enumerate(cache.pasts):
         if layer.new[0] is key:

@@ -1,7 +1,7 @@
-"""Steps of generation with weights of 8 bits, in blocks of 32 with a scale each.
+"""Steps of generation with 8-bit weights, in blocks of 32 with a scale each.
 
-A step of one sequence takes about as long as to read the weights, of which these are little more than a quarter. The
-rest of the graph stays float32. ONNX Runtime's MatMulNBits rounds what it multiplies them with to 8 bits, too.
+A step of one sequence takes about as long as reading the weights; 8-bit weights have little more than a quarter of the
+bytes. The rest of the graph stays float32. ONNX Runtime's MatMulNBits rounds the other factor to 8 bits, too.
 """
 
 import logging
@@ -70,8 +70,8 @@ def _matrix(node: onnx.NodeProto, constants: Constants, transposed: Constants, f
 
 
 def _packed(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers [n, blocks, BLOCK], of which 128 is zero, and the scales [n, blocks] of a matrix [k, n]."""
-    logging.basicConfig(level=logging.WARNING)  # else this module logs INFO of all libraries to the terminal
+    """The numbers [n, blocks, BLOCK], where 128 means zero, and the scales [n, blocks] of a matrix [k, n]."""
+    logging.basicConfig(level=logging.WARNING)  # otherwise the import below logs INFO of all libraries
     from onnxruntime.quantization.matmul_nbits_quantizer import (
         DefaultWeightOnlyQuantConfig,
         DefaultWeightOnlyQuantizer,

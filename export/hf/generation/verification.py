@@ -48,7 +48,7 @@ class Steps:
         return PICTURES_BEFORE in {value.name for value in self.decode.get_inputs()}
 
     def source(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """The inputs of every step that are of the encoder."""
+        """The inputs of every step that come from the encoder."""
         if self.encoder is None:
             return {}
         outputs = [output.name for output in self.encoder.get_outputs() if output.name.startswith("cross_")]
@@ -65,10 +65,10 @@ class Steps:
         steps: int,
         changes: Callable[[int, int], Arrays] = lambda *_: {},
     ) -> list[Arrays]:
-        """The outputs of each run: of the chunks of a prompt, then of ``steps`` tokens, each the most probable.
+        """The outputs of each run: one for each chunk of a prompt, then one for each of ``steps`` most probable tokens.
 
-        The outputs have the tokens that were given, too, by ``ids``. ``mask`` is the prompt's, 0 for padding.
-        ``changes`` are further inputs of a run of the tokens between two places.
+        The outputs also have the tokens of the run, as ``ids``. ``mask`` is the prompt's, 0 for padding.
+        ``changes(start, end)`` returns further inputs of the run of the tokens from ``start`` to ``end``.
         """
         batch = mask.shape[0]
         shapes = zip(names("past_", len(self.past) // 2), self.past, strict=True)
@@ -92,7 +92,7 @@ class Steps:
 
 
 def failure(steps: Steps, block: Block, original: Original) -> Check | None:
-    """The worst failed check of a single row; None if all are passed."""
+    """The worst failed check of a single row; None if all pass."""
     rng = np.random.default_rng(0)
     prompts = _prompts(block)
     failed = [check for chunks in prompts for check in _single(steps, block, original, chunks, rng) if not check.ok]
@@ -100,7 +100,7 @@ def failure(steps: Steps, block: Block, original: Original) -> Check | None:
 
 
 def largest_errors(steps: Steps, block: Block, original: Original) -> dict[str, float]:
-    """The largest error of each output against float64; of ``tokens`` how far a logit was below the largest one."""
+    """The largest error of each output against float64; for ``tokens``, of a chosen logit below the largest one."""
     rng, errors = np.random.default_rng(0), dict[str, float]()
     for chunks in _prompts(block):
         for check in _single(steps, block, original, chunks, rng):
@@ -109,7 +109,7 @@ def largest_errors(steps: Steps, block: Block, original: Original) -> dict[str, 
 
 
 def pads_left(steps: Steps, block: Block, original: Original) -> bool:
-    """Whether rows of different lengths, padded at the left, have the same numbers as each alone."""
+    """Whether rows of different lengths, padded at the left, give the same numbers as each row alone."""
     if steps.encoder:
         return False  # a step has no mask of the decoder
     rng = np.random.default_rng(1)
@@ -139,7 +139,7 @@ def _single(
     runs = steps.run(
         parts, np.ones_like(prompt), steps.source(inputs), count, lambda start, _: {} if start else pictures
     )
-    tokens = _placeholders(block)  # whose pictures are in the prompt: the whole run would look for those of later ones
+    tokens = _placeholders(block)  # only the prompt's have pictures, so a run of all tokens cannot have later ones
     runs = [*runs[: len(chunks)], *takewhile(lambda run: not np.isin(run["ids"], tokens).any(), runs[len(chunks) :])]
     name = f"{'+'.join(map(str, chunks))} tokens"
     yield from _compared(name, runs, len(chunks), inputs, steps.ids, original)
@@ -155,7 +155,7 @@ def _compared(
     row: int = 0,
     padding: int = 0,
 ) -> Iterator[Check]:
-    """A check of each output of one row over all runs, and one of the tokens that were chosen."""
+    """A check of each output of one row over all runs, and one of the chosen tokens."""
     ids = np.concatenate([run["ids"][row] for run in runs])[padding:]
     ends = np.cumsum([run["ids"].shape[1] for run in runs]) - padding - 1  # the last position of each run
     actual = joined_outputs(runs, row, padding)
@@ -203,13 +203,13 @@ def source_of(block: Block, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def _prompts(block: Block) -> list[tuple[int, ...]]:
-    """The lengths of the chunks of each prompt; of a model that reads pictures, of one with a picture, too."""
+    """The lengths of the chunks of each prompt; a model that reads pictures also has a prompt with a picture."""
     counts = [spec.placeholder.count for spec in block.inputs.values() if spec.placeholder]
     return [*PROMPTS, *((count + max(PADDED),) for count in counts)]
 
 
 def placed_pictures(block: Block, prompt: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """As many random pictures as fit into ``prompt``, whose tokens are put there; none of another model."""
+    """As many random pictures as fit into ``prompt``, which gets their tokens; empty if the model reads none."""
     pictures = {}
     for name, spec in block.inputs.items():
         if spec.placeholder:
@@ -220,7 +220,7 @@ def placed_pictures(block: Block, prompt: np.ndarray, rng: np.random.Generator) 
 
 
 def tokens_of(block: Block, original: Original, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Random ids but the padding's, which has no position in some models, and those for pictures; [1, count]."""
+    """Random ids [1, count], without that of padding, which has no position in some models, and those of pictures."""
     name = DECODER_IDS if DECODER_IDS in block.inputs else "input_ids"
     last = int(block.inputs[name].maximum or 0)
     padding = getattr(config_of(original.wrapper.model, name).get_text_config(), "pad_token_id", None)

@@ -80,7 +80,7 @@ def intervention_graphs(
 
 @dataclass(frozen=True)
 class _Traced:
-    """The activations of the ``canonical`` graph, of which ``plain`` is a session that returns all candidates."""
+    """The activations of the ``canonical`` graph; ``plain`` is a session of it that returns all candidates."""
 
     canonical: onnx.ModelProto
     plain: InferenceSession
@@ -88,7 +88,7 @@ class _Traced:
     cuts: Cuts | None
 
     def parts(self, sites: Sequence[Site]) -> "_Parts | None":
-        """The graphs of the parts with inputs that change ``sites``; of the head alone if there are two stacks."""
+        """The graphs of the parts with inputs that change ``sites``; only the head's if there are two stacks."""
         if self.cuts is None:
             return None
         count = len(self.cuts.values) - 1

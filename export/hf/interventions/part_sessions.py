@@ -11,21 +11,21 @@ from export.verification.budget import Reference, largest_error
 from export.verification.sessions import Arrays, input_names, run_outputs
 from models.block import Input
 
-ALIKE = 1e-4  # of the largest number: a position that is nearer is computed from this alone
+ALIKE = 1e-4  # share of the largest number: a position that differs by no more does not depend on others
 
 
 class PartSessions:
-    """Sessions of the head and, of a model with one stack, of the ``layers`` between ``cuts``."""
+    """Sessions of the head and, for a model with one stack, of the ``layers`` between ``cuts``."""
 
     def __init__(self, cuts: Sequence[str], head: InferenceSession, layers: Sequence[InferenceSession] = ()) -> None:
         self._cuts, self._layers, self._head = cuts, layers, head
 
     def hidden(self, plain: InferenceSession, layer: int, inputs: Arrays) -> np.ndarray:
-        """The values before ``layer``, -1 = behind the last one; ``plain`` returns them by name."""
+        """The values before ``layer``, -1 = after the last one; ``plain`` returns them by name."""
         return run_outputs(plain, [self._cuts[layer]], inputs)[self._cuts[layer]]
 
     def changed(self, plain: InferenceSession, layer: int, inputs: Arrays, change: Arrays) -> dict[str, np.ndarray]:
-        """The answers of a run that begins before ``layer``, and changes this by the inputs ``change``."""
+        """The answers of a run that begins before ``layer``, and changes that layer by the inputs ``change``."""
         hidden, change = self.hidden(plain, layer, inputs), {**change}
         for run in self._layers[layer:]:
             hidden = _run(run, hidden, {**inputs, **change})[END]
@@ -33,7 +33,7 @@ class PartSessions:
         return self.head(hidden, inputs)
 
     def head(self, hidden: np.ndarray, inputs: Arrays) -> dict[str, np.ndarray]:
-        """The answers from values behind the last layer."""
+        """The answers from the values after the last layer."""
         return _run(self._head, hidden, inputs)
 
     def head_failure(self, plain: InferenceSession, examples: Sequence[Arrays], original: Reference) -> str | None:
@@ -48,7 +48,7 @@ class PartSessions:
     def is_positionwise(
         self, plain: InferenceSession, inputs: Arrays, specs: Mapping[str, Input], positions: str
     ) -> bool:
-        """Whether the head computes each position of ``output`` from this alone; ``positions`` is their dimension."""
+        """Whether each position of the head's ``output`` depends only on itself; ``positions`` is their dimension."""
         hidden = self.hidden(plain, -1, inputs)
         whole = self.head(hidden, inputs)["output"]
         if whole.shape[:2] != hidden.shape[:2]:

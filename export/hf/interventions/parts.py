@@ -1,6 +1,6 @@
-"""A model in parts: each layer, from its hidden states to those of the next one, and the head behind the last layer.
+"""A model in parts: each layer, from its hidden states to those of the next one, and the head after the last layer.
 
-A sweep computes nothing below a change again, and the hidden states of every layer can be put through the head.
+So a sweep does not recompute the layers below a change, and the head can be applied to every layer's hidden states.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,21 +26,21 @@ def layer_name(layer: int) -> str:
 
 @dataclass(frozen=True)
 class Cuts:
-    """The values of ``model`` between its parts: before each layer and behind the last one, [batch, n, width]."""
+    """The values of ``model`` between its parts: before each layer and after the last one, [batch, n, width]."""
 
     model: onnx.ModelProto
     values: tuple[str, ...]
     shape: tuple[Dim, ...]
 
     def head(self) -> onnx.ModelProto | None:
-        """The answers from the values behind the last layer; None if they do not depend on these."""
+        """The graph of the answers from the values after the last layer; None if they do not depend on these."""
         answers = [output.name for output in self.model.graph.output if output.name in ANSWERS]
         return self._part(self.model, self.values[-1], {name: name for name in answers})
 
     def layers(self, sites: Sequence[Site]) -> dict[str, onnx.ModelProto] | None:
         """The graphs of the layers by file name, each with inputs that change its own ``sites``.
 
-        None if a layer takes anything of earlier ones but its hidden states, or does not take these.
+        None if a layer reads anything from earlier layers but its hidden states, or does not read these.
         """
         graphs = {}
         for layer, (start, end) in enumerate(pairwise(self.values)):
@@ -55,7 +55,7 @@ class Cuts:
         return graphs
 
     def _part(self, model: onnx.ModelProto, start: str, outputs: Mapping[str, str]) -> onnx.ModelProto | None:
-        """The nodes between the value ``start`` and ``outputs``, whose values are renamed to these.
+        """The nodes between the value ``start`` and the values ``outputs``, which are renamed to those of the mapping.
 
         None if ``start`` is not used: hidden states may be returned in another order than that of the layers.
         """

@@ -25,14 +25,14 @@ from export.interventions.verification import changed, difference, drawn, of_lay
 from export.verification.sessions import Arrays, run_outputs, session
 from models.block import Block
 
-SUFFIX = "_interventions"  # of the file names of changed graphs, behind those of generation
+SUFFIX = "_interventions"  # of the file names of graphs with interventions, after those of generation
 SIZES = {"batch": 2, "m": 3, "n": 4, "n + m": 7, "1 + n": 5, "s": 6}
 CHUNKS = (4, 1, 1, 1)  # tokens in each run
 
 
 @dataclass(frozen=True)
 class StepGraphs:
-    """The graphs by file name, and the sites that steps have, or why not."""
+    """The graphs by file name, the sites of steps, and why other sites are left out."""
 
     graphs: dict[str, onnx.ModelProto]
     sites: list[str]
@@ -49,7 +49,7 @@ def step_graphs(
 ) -> StepGraphs:
     """The graphs of ``generation`` with inputs that change ``sites``, which are those of the canonical graph.
 
-    ``plain`` returns the activations of that by their names; ``folder`` has the weights.
+    ``plain`` returns that graph's activations by their names; ``folder`` has the weights.
     """
     found = {name: _sites(graph, folder) for name, graph in generation.exact.items()}
     of_model = {site.name: site for site in sites}
@@ -100,7 +100,7 @@ def _example(run: InferenceSession) -> dict[str, np.ndarray]:
 def _failure(
     site: Site, seed: int, steps: Steps, plain: InferenceSession, block: Block, original: Original
 ) -> str | None:
-    """Why a change of one layer at random is not that of transformers; None if it is."""
+    """Why a change of a random layer differs from that in transformers; None if it does not."""
     rng = np.random.default_rng(seed)
     inputs = source_of(block, rng) if steps.encoder else {}
     ids = tokens_of(block, original, sum(CHUNKS), rng)
@@ -131,12 +131,12 @@ def _failure(
 
 
 def _of_row(array: np.ndarray, name: str, ends: np.ndarray) -> np.ndarray:
-    """The first row of an output of the whole text; of ``output`` the last position of each run."""
+    """The first row of an output of the whole text; for ``output``, the last position of each run."""
     return array[0, ends - 1] if name == "output" else array[:, 0] if array.ndim > 2 else array
 
 
 def _part(own: Mapping[str, np.ndarray], site: str, start: int, end: int) -> Arrays:
-    """The part of a change between two positions; of weights to the keys so far."""
+    """The part of a change between two positions; for weights, only those of the keys so far."""
     keys = slice(end) if site == "weights" else slice(None)
     return {
         name: np.ascontiguousarray(array[..., start:end, slice(None) if name.endswith(RENORMALIZE) else keys])

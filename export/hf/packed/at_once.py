@@ -1,4 +1,4 @@
-"""Loops over pictures in the code of transformers, which a graph cannot repeat: it has no number of pictures."""
+"""Replace transformers' loops over pictures: a graph cannot repeat them, as its number of pictures is not fixed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class _All:
-    """The number of pictures, which a list has in place of those of each text."""
+    """Stands for the number of all pictures, in place of a list of the numbers for each text."""
 
     def item(self) -> "_All":
         return self
@@ -18,10 +18,10 @@ _ALL = _All()
 
 
 class AllAtOnce(TorchFunctionMode):
-    """A context in which a loop over the pictures of [pictures, tokens, width] takes all at once, as one picture.
+    """A context in which a loop over the pictures of [pictures, tokens, width] handles all at once, as one picture.
 
-    Nor can a graph leave out pictures that are all zeros, which are the padding of texts with fewer of them (Idefics),
-    or tokens of padding (Gemma 4): here every picture is one of a text, and all have one size.
+    Selections by a boolean mask return all rows, since a graph cannot leave out pictures of zeros, which pad texts with
+    fewer pictures (Idefics), or padding tokens (Gemma 4). Here every picture belongs to a text, and all have one size.
     """
 
     def __torch_function__(

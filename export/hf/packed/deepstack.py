@@ -18,6 +18,6 @@ def add_by_masks(model: PreTrainedModel) -> None:
 
 
 def _added(_part: Any, hidden_states: Tensor, visual_pos_masks: Tensor, visual_embeds: Tensor) -> Tensor:
-    """``hidden_states`` [batch, n, width] plus ``visual_embeds`` [places, width] where the masks [batch, n] are."""
+    """``hidden_states`` [batch, n, width] plus ``visual_embeds`` [places, width] where masks [batch, n] are true."""
     vectors = visual_embeds.to(hidden_states.dtype)
     return hidden_states + torch.zeros_like(hidden_states).masked_scatter(visual_pos_masks[..., None], vectors)

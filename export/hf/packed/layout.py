@@ -1,4 +1,4 @@
-"""What a tower of packed patches computes of the size of a picture, for any number of pictures of that size."""
+"""The values that a tower of packed patches computes from the size of a picture, for any number of such pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 FORMS = ("patches width", "patches channels side side", "1 patches channels side side")  # of a tower's input
-COUNTS = (1, 2, 3)  # pictures of the calls in which a tower is observed
+COUNTS = (1, 2, 3)  # numbers of pictures in the calls that observe a tower
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """A tensor that has ``body`` for each picture behind ``prefix``, with ``step`` more each time."""
+    """A tensor of ``prefix``, then ``body`` for each picture, with ``step`` more each time."""
 
     prefix: Tensor
     body: Tensor
@@ -31,17 +31,17 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a tower computes of the grid of one picture: the results of its functions, in the order of their calls."""
+    """The results of a tower's functions of the grid of one picture, in the order of their calls."""
 
     results: Mapping[str, list[Any]]
-    order: Tensor  # of the patches of the input, each by its place in the rows of the picture
-    inner: Tensor  # of those in the layers, where windows are put together
+    order: Tensor  # of the patches in the input, each by its place in the rows of the picture
+    inner: Tensor  # of the patches in the layers, where those of a window are consecutive
     form: str  # of the input, one of FORMS
     without: frozenset[str]  # fields of the result that are not of the pictures
 
 
 def repeated(*answers: Any) -> Any:
-    """What a function of the grid answers for any number of pictures, from its answers for ``COUNTS`` of them."""
+    """The result of a function of the grid for any number of pictures, derived from its results for ``COUNTS``."""
     one, two = answers[:2]
     if isinstance(one, tuple):
         return tuple(repeated(*parts) for parts in zip(*answers, strict=True))

@@ -1,4 +1,4 @@
-"""What towers of patches have in common: an argument by which they are found, and pictures in whole patches."""
+"""Functions that all towers of patches share: find a tower by an argument, split pictures into whole patches."""
 
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -31,10 +31,10 @@ def check_sides(sides: Sequence[int], unit: int) -> None:
 def split(pictures: Tensor, side: int, unit: int | None = None) -> Tensor:
     """The patches of pictures, [pictures, channels, height, width], of ``side`` pixels, by rows.
 
-    Of a patch the numbers are ordered by row, column and channel, as in transformers' image processors.
+    The numbers of a patch are ordered by row, column and channel, as in transformers' image processors.
 
     Raises:
-        ValueError: a side of a picture is no multiple of ``unit``, by default of ``side``.
+        ValueError: a side of a picture is not a multiple of ``unit``, by default of ``side``.
     """
     count, channels, *sides = pictures.shape
     check_sides(sides, unit or side)

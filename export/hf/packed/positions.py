@@ -1,7 +1,7 @@
 """Positions of the tokens of a text with pictures in three dimensions: time, row and column (Wang et al., 2024).
 
-A token of text has the same position in all three, one more than the largest before it. Those of a picture have its
-rows and columns behind that position; padding has none.
+A token of text has the same position in all three, one more than the largest before it. The tokens of a picture add
+their row and column to that position; padding has 0.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def positions_of(
     """The positions, [3, batch, m], of texts in which ``token`` stands for a group of patches of a picture.
 
     Each picture has as many of these tokens as ``tower`` makes of one of ``shape``, [channels, height, width].
-    Of the texts, ``attention_mask`` [batch, n + m] has n earlier tokens, too, with ``pictures_before`` [batch].
+    ``attention_mask`` [batch, n + m] includes n earlier tokens, with ``pictures_before`` [batch] pictures among them.
     """
     rows, columns = _groups(tower, shape)
     is_real = attention_mask[:, attention_mask.shape[1] - input_ids.shape[1] :].to(torch.bool)
@@ -46,7 +46,7 @@ def check_positions(model: Any, tower: PreTrainedModel, shape: tuple[int, ...]) 
     """Compare ``positions_of`` with what transformers computes for texts with one and two pictures.
 
     Raises:
-        ValueError: they differ, or the model has none of this kind.
+        ValueError: they differ, or the model has no positions of this kind.
     """
     if not hasattr(model.base_model, "get_rope_index"):
         raise ValueError("it gives the tokens of pictures positions of another kind")

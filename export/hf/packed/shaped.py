@@ -1,6 +1,6 @@
 """A tower that takes patches of pictures of any size with their rows and columns, as SigLIP 2's, called with pictures.
 
-It resizes its table of positions to the rows and columns: here of one size, so that a graph has the result.
+It resizes its table of positions to the rows and columns. Here all pictures have one size, so a graph has the result.
 """
 
 from collections.abc import Callable

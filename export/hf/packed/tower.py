@@ -1,10 +1,10 @@
 """A tower that takes the patches of all pictures as one sequence, as Qwen2-VL's, called with pictures of one size.
 
-Such a tower takes beside the patches ``grid_thw``: the frames, rows and columns of patches of each picture. It computes
-positions from it in Python and calls attention for each picture, or window of one, so that torch cannot trace it. Here
-it takes [batch, channels, height, width]: functions of the grid answer for each picture what they answered for one, and
-attention is called once, with the pictures as its batch and a mask of the windows. In all that the tower answers,
-patches are in the order of the rows of the picture.
+Beside the patches, such a tower takes ``grid_thw``: the frames, rows and columns of patches of each picture. It
+computes positions from it in Python and calls attention for each picture, or window of one, so that torch cannot trace
+it. Here it takes [batch, channels, height, width]: the results of functions of the grid for one picture are repeated
+for each, and attention is called once, with the pictures as its batch and a mask of the windows. In every output of the
+tower, patches are in the order of the rows of the picture.
 """
 
 import sys
@@ -21,15 +21,15 @@ from transformers import AttentionInterface, PreTrainedModel
 from export.hf.packed.layout import COUNTS, FORMS, Layout, Repeated, repeated
 from export.hf.packed.patches import check_sides, tower_taking
 
-GRID, OF_GRID = "grid_thw", "get_vision_"  # an argument, and the begin of the names of functions of it
+GRID, OF_GRID = "grid_thw", "get_vision_"  # an argument, and the prefix of the functions of it
 POSITIONS, WINDOWS = "get_vision_position_ids", "get_vision_window_index"
 BOUNDS = "cu_seq_lens_q"  # option of attention: where pictures or windows begin and end
 OMITTED = (BOUNDS, "cu_seq_lens_k", "max_length_q", "max_length_k", "attention_mask")
-# Model types of which the order of patches, and of the numbers of a patch, is known where no layer or function tells.
+# Model types with a known order of patches, or of the numbers of a patch, that no layer or function shows.
 BY_ROWS = ("hunyuan_vl_vision",)
 CHANNELS_FIRST = ("ernie4_5_vl_moe_vision",)
 OF_PATCHES = ("last_hidden_state", "hidden_states")  # fields in the order of the layers
-CLOSE = 1e-4  # largest difference, as a share of the largest number, from the tower with one picture after another
+CLOSE = 1e-4  # largest difference from the tower's own result for several pictures, as a share of the largest number
 
 
 def packed_tower(model: PreTrainedModel) -> PreTrainedModel | None:
@@ -38,7 +38,7 @@ def packed_tower(model: PreTrainedModel) -> PreTrainedModel | None:
 
 
 def unit_of(tower: Any) -> int:
-    """The pixels of which the sides of a picture are multiples."""
+    """The number of pixels that must divide the sides of a picture."""
     return int(tower.config.patch_size * getattr(tower.config, "spatial_merge_size", 1))
 
 
@@ -57,7 +57,7 @@ def take_pictures(tower: PreTrainedModel) -> None:
 
 @dataclass
 class _Call:
-    """A call of a tower with ``count`` pictures: what replaces the names of its module."""
+    """A call of a tower with ``count`` pictures: the replacements of names in its module."""
 
     layout: Layout
     count: int
@@ -112,7 +112,7 @@ class _Call:
 
 
 def _windows(bounds: Tensor, by_row: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask, [1, 1, patches, patches], by which each patch attends within its window."""
+    """The mask, [1, 1, patches, patches], that limits the attention of each patch to its window."""
     window = (by_row[:, None] >= bounds[1:-1]).sum(1)
     lowest = torch.full((), torch.finfo(dtype).min, dtype=dtype)
     return torch.where(window[:, None] == window, torch.zeros((), dtype=dtype), lowest)[None, None]
@@ -125,12 +125,12 @@ def _forward(
     output_hidden_states: bool = False,
     return_dict: bool = True,
 ) -> Any:
-    """The tower's result of pictures of one size: each field has the pictures first, then patches or groups of them.
+    """The tower's result for pictures of one size: each field has the pictures first, then patches or groups of them.
 
     ``attentions`` are [batch, heads, patches, patches], 0 outside of a window.
 
     Raises:
-        ValueError: the tower does something else with several pictures than with each alone.
+        ValueError: the tower's results for several pictures differ from those for each alone.
     """
     assert return_dict
     shape = tuple(pixel_values.shape[1:])
@@ -155,7 +155,7 @@ def _result(tower: Any, layout: Layout, pictures: Tensor, has_weights: bool, has
 
 
 def _by_picture(name: str, value: Any, call: _Call) -> Any:
-    """A field of the result as [pictures, patches, width], by rows, or for groups of patches; or several of them."""
+    """A field of the result as [pictures, patches or groups, width], with patches by rows; or a tuple of fields."""
     if not isinstance(value, Tensor):
         return tuple(_by_picture(name, one, call) for one in value)
     pictures, inner = value.reshape(call.count, -1, value.shape[-1]), call.layout.inner
@@ -190,10 +190,10 @@ def _sequence(tower: Any, pictures: Tensor, layout: Layout) -> Tensor:
 
 
 def _layout_of(tower: Any, shape: Sequence[int]) -> Layout:
-    """The layout of pictures of ``shape``, by calls with one and more of them as the tower computes it itself.
+    """The layout of pictures of ``shape``, found by calls of the tower's own code with one and more of them.
 
     Raises:
-        ValueError: an answer for several is not that for one, repeated.
+        ValueError: a result for several pictures is not that for one, repeated.
     """
     if len(shape) != 3:
         raise ValueError("its pictures have three axes: channels, height and width")
@@ -246,10 +246,10 @@ def check_vectors(model: Any, tower: Any, shape: tuple[int, ...]) -> None:
 
 
 def _first_observed(tower: Any, picture: Tensor, places: Tensor) -> tuple[Layout, dict[str, list[Any]]]:
-    """A layout with the form of the input that the tower takes, and the answers of its functions of the grid.
+    """A layout with the form of the input that the tower accepts, and the results of its functions of the grid.
 
     Raises:
-        Exception: that of the first form, if the tower takes none.
+        Exception: that of the first form, if the tower accepts none.
     """
     faults = []
     for form in FORMS:
@@ -262,7 +262,7 @@ def _first_observed(tower: Any, picture: Tensor, places: Tensor) -> tuple[Layout
 
 
 def _observed(tower: Any, layout: Layout, pictures: Tensor) -> tuple[Any, dict[str, list[Any]]]:
-    """The tower's result as it computes it itself, and the answers of its functions of the grid."""
+    """The result of the tower's own code, and the results of its functions of the grid."""
     results: dict[str, list[Any]] = {}
 
     def recording(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -279,7 +279,7 @@ def _observed(tower: Any, layout: Layout, pictures: Tensor) -> tuple[Any, dict[s
 
 
 def _check(tower: Any, layout: Layout, pictures: Tensor, theirs: Any) -> None:
-    """Compare the result with that of the tower with one picture after another."""
+    """Compare the result with that of the tower's own code for the same pictures."""
     with torch.no_grad():
         ours = _result(tower, layout, pictures.to(tower.dtype), False, False)
     call = _Call(layout, len(pictures))

@@ -1,4 +1,4 @@
-"""Example inputs of a model of transformers: every length and row, with padding at the right, at the left, anywhere."""
+"""Example inputs of a model of transformers in several sizes, with padding at the right, at the left, or anywhere."""
 
 from collections.abc import Iterator, Mapping
 from math import ceil
@@ -26,7 +26,7 @@ MAX_DOCUMENTED = 1000  # numbers in an example for the documentation
 def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
     """Random inputs of ``sizes``: the required ones and, with ``padding``, the optional ones, too.
 
-    Only with the padding "heads" masks of heads are among them.
+    Head masks are only included with the padding "heads".
     """
     rng = np.random.default_rng(seed)
     drawn: dict[str, np.ndarray] = {}
@@ -55,15 +55,15 @@ def place(ids: np.ndarray, placeholder: Placeholder, rows: int, rng: np.random.G
 
 
 def with_room(sizes: Sizes, inputs: Mapping[str, Input]) -> Sizes:
-    """``sizes`` with ``n`` so much larger that rows have the tokens that stand for all images."""
+    """``sizes`` with a larger ``n``, so that the rows have room for the tokens of all images."""
     counts = (spec.placeholder.count for spec in inputs.values() if spec.placeholder)
     return {**sizes, "n": sizes["n"] + sum(ceil(sizes["images"] / sizes["batch"]) * count for count in counts)}
 
 
 def _mask(padding: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:
-    """1 for real tokens, of which each row has at least one; without padding in the first row.
+    """1 for real tokens, at least one in each row; padding at one side leaves the first row without any.
 
-    Of pictures, [rows, height, width], 1 for the pixels before padding at the right and below.
+    For pictures, [rows, height, width], 1 for the pixels before the padding at the right and below.
     """
     if len(shape) == 3:
         count, *sides = shape

@@ -20,8 +20,8 @@ MAX_COPIED = 300_000_000  # learned numbers
 
 
 class _NoFloat32(TorchFunctionMode):
-    """Replaces float32 by float64 in every call: norms, rotary positions and softmax are in float32 whatever the model
-    is in, so that ``model.double()`` alone would round there."""
+    """Replaces float32 by float64 in every call: norms, rotary positions and softmax are computed in float32 in a model
+    of any type, so ``model.double()`` alone would round there."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -92,7 +92,7 @@ class Original:
         self.wrapper = wrapper
 
     def default(self, name: str, value: np.ndarray) -> None:
-        """Call the model with ``value`` where an input is not given."""
+        """Call the model with ``value`` whenever the input ``name`` is not given."""
         for wrapper in {self.wrapper, self._wide}:
             wrapper.defaults[name] = torch.from_numpy(value)
 
@@ -104,8 +104,8 @@ class Original:
     def __call__(self, inputs: Arrays, dtype: Any, draw: int = 0) -> dict[str, np.ndarray]:
         """Every output for ``inputs``, computed in numpy's ``dtype``: float32 or float64.
 
-        In every ``draw`` but 0, float inputs and what is looked up for tokens are changed at random, by a thousandth at
-        most: such a draw has other rounding errors, and is as sensitive to them. A draw is the same in both types.
+        In every ``draw`` but 0, float inputs and embeddings of tokens are changed at random, by at most a thousandth:
+        such a draw has other rounding errors, and is as sensitive to them. A draw is the same in both types.
 
         Raises:
             ModelRefused: the model cannot be called with these inputs.
@@ -134,7 +134,7 @@ class Original:
 
 
 class _Noise:
-    """Changes the floats of one call after the other; equally in each call for the same ``draw``."""
+    """Changes the float tensors of one call of a model at random; calls with the same ``draw`` are changed equally."""
 
     def __init__(self, draw: int) -> None:
         self._draw = draw

@@ -24,7 +24,7 @@ from models.block import Block, Sizes
 Report = Callable[[str], None]  # called with each step
 ANSWERS = ("output", "embedding", *BESIDE, *TWO_TOWERS.answers)  # the outputs that every graph has
 MORE_DRAWS = 64
-MIN_MORE_DRAWS, PRODUCTS = 4, 300_000_000  # of a large model: so many as have that many learned numbers together
+MIN_MORE_DRAWS, PRODUCTS = 4, 300_000_000  # draws of a large model: PRODUCTS / learned numbers
 FEW = ("one", "distinct")  # sizes of a model whose reference is slow
 SLOW = 200_000_000  # learned numbers
 MAX_SCORES = 1 << 26  # of the example of the largest length, in all layers
