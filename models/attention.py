@@ -23,19 +23,19 @@ class AttentionOutputs(NamedTuple):
     """The outputs of a block, with the shapes for attention itself; None where a block has no such output."""
 
     output: Tensor  # [B, H, M, E]
-    weights: Tensor  # [B, H, M, N] after the softmax; rows sum to 1, or are all zero where nothing may be attended to
+    weights: Tensor  # [B, H, M, N] after the softmax; rows sum to 1, or are all zero if no key may be attended to
     scores: Tensor  # [B, H, M, N] before the softmax, masks applied
     present_key: Tensor | None = None  # [B, K, N, D] past and new keys, joined
     present_value: Tensor | None = None  # [B, K, N, E]
-    lse: Tensor | None = None  # [B, H, M] log of the sum of exp(scores) over the keys; -inf where there are none
+    lse: Tensor | None = None  # [B, H, M] log of the sum of exp(scores) over the keys; -inf without keys
     query: Tensor | None = None  # [L, B, H, M, D] of a stack, after their learned projections
     key: Tensor | None = None  # [L, B, K, N, D]
     head_query: Tensor | None = None  # [B, H, M, D] after its learned projection
     head_output: Tensor | None = None  # [B, H, M, E] before the heads are joined
-    head_share: Tensor | None = None  # [B, H, M, C] of the output: their sum over heads, without the bias, is it
+    head_share: Tensor | None = None  # [B, H, M, C] its sum over heads is the output without the bias
     weights_by_norm: Tensor | None = None  # [B, H, M, N]
     cross_weights: Tensor | None = None  # [L, B, H, M, N] over the memory of a stack that has one
-    hidden_states: Tensor | None = None  # [L + 1, B, N, C] of a stack: what each layer takes, and the output
+    hidden_states: Tensor | None = None  # [L + 1, B, N, C] of a stack: each layer's input, and the output
 
 
 # For a graph of ``output`` alone, export replaces the formula by a kernel (export/kernels/fast_path.py). Its arguments
@@ -84,14 +84,14 @@ def attention(
         nonpad_kv_seqlen: [B], the number of leading keys of each row that are real; others are masked.
         past_key, past_value: [B, K, P, D] and [B, K, P, E], joined before key and value.
         attn_bias: added to the scores before the softcap. Broadcasts to [B, H, M, N].
-        alibi_slopes: [H], times the distance |i + offset - j| subtracted from the scores, after the softcap.
+        alibi_slopes: [H]; slope * |i + offset - j| is subtracted from the scores, after the softcap.
         sinks: [H], scores that have no key and join the softmax's denominator.
         query_document_ids, document_ids: [B, M] and [B, N]; a query attends to keys of its own document.
         rope_theta: query and key are rotated by ``models.positions.rotated``; 0 = off.
         query_positions, key_positions: [B, M] and [B, N - P] for the rotation; -1 = the index plus the offset.
 
     Raises:
-        RuntimeError: torch's, where shapes do not agree.
+        RuntimeError: torch's, if shapes do not agree.
     """
     past = 0 if past_key is None else past_key.shape[2]
     if rope_theta is not None:
@@ -191,8 +191,8 @@ def masked_softmax(
         weights = weights * (lse - joined).exp().to(weights.dtype)
         lse = joined
     if mask is not None:
-        # From the mask, not the scores, so that an overflow stays visible. In float32, as CUDA compares no bfloat16. By
-        # zeros and ones, as CUDA's maximum of a row of -inf is the lowest float.
+        # The mask is tested, not the scores, so that an overflow stays visible: in float32, since CUDA cannot compare
+        # bfloat16, and by zeros and ones, since CUDA's maximum of a row of -inf is the lowest float.
         all_masked = (upcast(mask) == -torch.inf).float().amin(-1, keepdim=True) > 0
         weights = torch.where(all_masked, 0.0, weights)
         lse = torch.where(all_masked, lse_of_none, lse)
@@ -218,13 +218,14 @@ def nan_if_overflowing(query: Tensor, key: Tensor, x: Tensor | None = None) -> T
     """``query`` [batch, ..., D], with NaN in each batch row where an inner product with ``key`` could overflow.
 
     A score that overflows to -inf would look like a masked key: a wrong result that looks right. D times the largest
-    number of the queries times the largest of the keys is an upper bound on every sum. With ``x`` it has the NaN.
+    number of the queries times the largest of the keys is an upper bound on every sum. With ``x``, the result is ``x``
+    with these NaN.
     """
     x = query if x is None else x
     if query.dtype == torch.float16:  # summed in float32, where no sum of such products overflows
         return x
     axes = tuple(range(1, query.ndim))
-    # The rows' maxima first, as CUDA computes each maximum on few of its processors.
+    # The rows' maxima are computed first, because CUDA computes each maximum on few of its processors.
     rows_query, rows_key = (upcast(each).abs().amax(-1, keepdim=True) for each in (query, key))
     largest = rows_query.amax(axes, keepdim=True) * rows_key.amax(axes, keepdim=True)
     return x + cast_to(0 * (query.shape[-1] * largest), x.dtype)  # 0 times infinity is NaN
@@ -239,7 +240,7 @@ def _join(past: Tensor | None, new: Tensor) -> Tensor:
 
 
 def key_offset(M: int, past: int, nonpad_kv_seqlen: Tensor | None) -> Tensor | int:
-    """The key that query 0 is aligned with: ``past``, or [B, 1, 1, 1] where lengths are given."""
+    """The key that query 0 is aligned with: ``past``, or [B, 1, 1, 1] if lengths are given."""
     if nonpad_kv_seqlen is None:
         return past
     nonpad_B111 = nonpad_kv_seqlen[:, None, None, None]

@@ -17,7 +17,7 @@ Reference = Callable[[nn.Module, Mapping[str, np.ndarray], Any], dict[str, np.nd
 
 @dataclass(frozen=True)
 class Placeholder:
-    """So many of a token in ``input_ids`` stand for each row of an input, whose vectors take their places."""
+    """``count`` copies of ``token`` in ``input_ids`` stand for each row of an input, whose vectors replace them."""
 
     token: int
     count: int
@@ -75,7 +75,7 @@ class Block:
     config: Mapping[str, Any] = field(default_factory=dict)
     multiples: Mapping[str, str] = field(default_factory=dict)  # symbol -> the symbol it must be a multiple of
     limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> upper limit
-    left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes without the optional inputs that have them
+    left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes without optional inputs that have them
     dtype: str = "float32"  # of inputs, weights and outputs
     rare: tuple[str, ...] = ()  # inputs and outputs that few requests have; a graph without them serves the others
     any_length: tuple[str, ...] = ()  # inputs whose vectors may have any length (norm); examples have the extremes

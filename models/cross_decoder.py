@@ -1,4 +1,4 @@
-r"""A stack of decoder layers that attend to themselves and to a memory, as torch's ``nn.TransformerDecoder``.
+r"""A stack of decoder layers with self-attention and attention to a memory, as torch's ``nn.TransformerDecoder``.
 
 Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, section 3.1: self-attention,
 cross-attention and a feed-forward network, each with a residual and a norm, before ("pre") or after it ("post").

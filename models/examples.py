@@ -27,7 +27,7 @@ SIZES: dict[str, Sizes] = {
         "long": (2, 2, 2, 2, 130, 257, 3, 64, 64),
     }.items()
 }
-MOST_DRAWN = 2  # the largest whole number of an input without a maximum, or with that of positions
+MOST_DRAWN = 2  # the largest whole number that is drawn for positions, or for an input without a maximum
 LONG = ("blocks", "long")  # more rows than a kernel takes at a time; graphs with rare inputs have no kernels
 
 
@@ -112,7 +112,7 @@ def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> 
                 drawn[name] = rng.integers(0, 1 + (largest if largest < MAX_POSITION else MOST_DRAWN), shape)
             else:
                 drawn[name] = rng.standard_normal(shape, dtype=np.float32)
-                if spec.learned:  # as large as they usually are, for a softmax over more than one key
+                if spec.learned:  # of the usual size, so that a softmax is not of a single key
                     drawn[name] *= np.float32(shape[-1] ** -0.5)
             if options.lengths and name in block.any_length:
                 drawn[name] = _of_any_length(drawn[name], block.dtype, rng)
@@ -149,7 +149,7 @@ def _of_any_length(rows: np.ndarray, dtype: str, rng: np.random.Generator) -> np
 def examples(block: Block, names: Iterable[str] = SIZES) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """An example for each of the sizes ``names`` and each set of options that the block has, named ``size/options``.
 
-    Those with inputs that few requests have are not ``LONG``.
+    Examples with rare inputs are not ``LONG``.
     """
     for size_name in names:
         sizes = SIZES[size_name]

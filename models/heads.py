@@ -1,4 +1,4 @@
-r"""What each head contributes: its share of the output, and its weights by the norm of what they weigh.
+r"""The contribution of each head: its share of the output, and its weights times the norms of the projected values.
 
 :math:`\mathrm{Concat}(\mathrm{head}_1,\dots)W^O = \sum_i \mathrm{head}_i W_i^O`, where W_i^O are the rows of W^O for
 head i (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762). A weight :math:`\alpha` of a key with value v adds
@@ -16,7 +16,7 @@ from models.precision import cast_to, upcast
 
 
 def masked(attended: AttentionOutputs, head_mask: Tensor | None) -> AttentionOutputs:
-    """``attended`` with the weights of each head times ``head_mask``, [B or 1, H], and what follows from them."""
+    """``attended`` with the weights, and so the output, of each head multiplied by ``head_mask``, [B or 1, H]."""
     if head_mask is None:
         return attended
     mask_BH11 = head_mask[:, :, None, None]

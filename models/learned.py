@@ -34,7 +34,7 @@ def replaceable(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replacements(make: Callable[[], nn.Module]) -> dict[str, Input]:
-    """The inputs that replace the learned tensors of ``make()``, in their shapes; none if the module is ``LARGE``."""
+    """The inputs that replace the learned tensors of ``make()``, in their shapes; empty for a ``LARGE`` module."""
     with torch.device("meta"):
         state = make().state_dict()
     if sum(tensor.numel() for tensor in state.values()) > LARGE:
@@ -54,7 +54,7 @@ def replacements(make: Callable[[], nn.Module]) -> dict[str, Input]:
 def replaced(
     module: nn.Module, inputs: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The weights of ``module`` with those that ``inputs`` replace, and the other inputs; for the reference."""
+    """The weights of ``module``, some replaced by ``inputs``, and the other inputs; for the reference."""
     state = arrays(module)
     names = {_input_name(name): name for name in state}
     given = {names[key]: array for key, array in inputs.items() if key in names}
@@ -62,12 +62,12 @@ def replaced(
 
 
 def _input_name(name: str) -> str:
-    """The name of the input for the tensor ``name`` of a state dict; torch's functions write it so, too."""
+    """The name of the input for the tensor ``name`` of a state dict, which is that of torch's functions."""
     return name.replace(".", "_")
 
 
 def demonstration(seed: int) -> str:
-    """What the metadata and the output of export call weights that are drawn from ``seed``."""
+    """The name of weights drawn from ``seed`` in the metadata and the output of export."""
     return f"random demonstration weights, seed {seed}"
 
 

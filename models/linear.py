@@ -1,7 +1,7 @@
 r"""Linear attention: :math:`\phi(q_i)\sum_j \phi(k_j)v_j^\top / \phi(q_i)\sum_j \phi(k_j)`, :math:`\phi` = elu + 1.
 
 Katharopoulos et al., "Transformers are RNNs", 2020, https://arxiv.org/abs/2006.16236; the causal form sums over j <= i.
-It is computed by chunks: the sum of all chunks before, plus the lower triangle of the query's own chunk.
+It is computed by chunks: the sum of all earlier chunks, plus the lower triangle of the query's own chunk.
 
 Shapes: B batch, H heads, M queries, N keys, D d_k, E d_v, C rows of a chunk, T chunks.
 """

@@ -40,7 +40,8 @@ class LuongGeneralConfig:
 class LuongGeneral(nn.Module):
     """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v] -> output [batch, m, d_v], weights of one head.
 
-    ``options`` are those of ``models.attention.masked_softmax``, and learned tensors to replace by ``models.learned``.
+    ``options`` are those of ``models.attention.masked_softmax``, and tensors that replace learned ones
+    (``models.learned``).
     """
 
     def __init__(self, config: LuongGeneralConfig) -> None:

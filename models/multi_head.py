@@ -73,9 +73,9 @@ class MultiHeadConfig:
 class MultiHead(nn.Module):
     """query [batch, m, d_model], key [batch, n, kdim], value [batch, n, vdim] -> output [batch, m, d_out].
 
-    In self-attention ``x`` takes the place of all three; in cross-attention ``x`` of query, ``memory`` of the others.
+    In self-attention, ``x`` replaces all three; in cross-attention, ``x`` replaces query, and ``memory`` the others.
     ``head_mask``, [batch or 1, heads], multiplies the weights of each head after the softmax. ``options`` are those of
-    ``models.attention.attention``, and learned tensors to replace by ``models.learned``; ``past_key`` and
+    ``models.attention.attention``, and tensors that replace learned ones (``models.learned``); ``past_key`` and
     ``past_value`` are [batch, num_kv_heads, past, d_k or d_v], after the projections.
     """
 
@@ -170,7 +170,7 @@ def block(
     config = config.filled
     heads, kv_heads, d_k, d_v = config.num_heads, config.num_kv_heads, config.d_k, config.d_v
     n = "m" if config.inputs == "x" else "n"
-    # In one head without a projection they would be the output itself.
+    # The output of a single head without a projection is the block's output itself.
     has_heads = heads > 1 or config.out_proj
     rare = {"head_mask": head_mask(("1|batch", f"1|{heads}"))} if has_heads else {}
     rare |= positions.inputs(heads, keys=n) | replacements(lambda: MultiHead(config))

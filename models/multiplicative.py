@@ -21,7 +21,7 @@ class Multiplicative(nn.Module):
     """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights.
 
     ``masking`` are the other options of ``models.attention.joined_mask``. Weights are zero where attending is
-    forbidden. Without ``masking`` the output takes no tensor of m times n.
+    forbidden. Without ``masking`` the output needs no tensor of m times n.
     """
 
     def forward(
@@ -42,8 +42,8 @@ class Multiplicative(nn.Module):
         if query.element_size() < 4:
             query = cast_to(upcast(query) * scale, dtype)
         else:
-            # Normalised, and multiplied by the largest numbers last: a product of two of them may underflow where that
-            # of all three does not.
+            # Normalised, and multiplied by the largest numbers last: a product of two of these may underflow although
+            # that of all three does not.
             (query, q), (key, k), (value, v) = _normalised(query), _normalised(key), _normalised(value)
             factors = q * k * scale, q * k * scale * v
         weights = query @ key.transpose(-1, -2)

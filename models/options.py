@@ -52,14 +52,14 @@ def nonpad(keys: str = "n", excludes: tuple[str, ...] = ()) -> Input:
 
 
 def softcap(after: str = "") -> Input:
-    """The bound of scores; ``after`` says in the description what is applied before it."""
+    """The bound of scores; ``after`` names in the description the steps before it."""
     return Input(
         (), f"Scores become softcap * tanh(score / softcap), {after}before the mask; 0 = off.", default=0.0, minimum=0
     )
 
 
 def scale() -> Input:
-    """The factor of scores that have none of their own."""
+    """The factor of scores that are not scaled by default."""
     return Input((), "Multiplies the scores.", default=1.0)
 
 
@@ -123,7 +123,7 @@ def head_mask(shape: tuple[Dim, ...], weights: str = "weights") -> Input:
 
 
 def head_outputs(heads: int, d_v: Dim, d_out: Dim, keys: str, projected: bool) -> dict[str, Output]:
-    """The outputs that say what each head contributes; some only if a learned projection joins the heads."""
+    """The outputs that show each head's contribution; some only if a learned projection joins the heads."""
     outputs = {
         "head_output": Output(("batch", heads, "m", d_v), "Each head's own output, before the heads are joined."),
     }
@@ -139,7 +139,7 @@ def head_outputs(heads: int, d_v: Dim, d_out: Dim, keys: str, projected: bool) -
 
 
 def by_norm(pairs: tuple[Dim, ...]) -> Output:
-    """The weights by the norm of what they weigh (Kobayashi et al., 2020, https://arxiv.org/abs/2004.10102)."""
+    """The weights times the norms of projected values (Kobayashi et al., 2020, https://arxiv.org/abs/2004.10102)."""
     return Output(
         pairs, "The norm of weight times projected value, |a f(x)|: how much each key contributes to the output."
     )

@@ -89,10 +89,10 @@ def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
 def rotated(
     x: Tensor, positions: Tensor | None, offset: Tensor | int, theta: Tensor, interleaved: Tensor | bool
 ) -> Tensor:
-    """``x`` [B, H, M, D] with its pairs of features rotated by ``positions`` [B, M]; without any where ``theta`` is 0.
+    """``x`` [B, H, M, D] with its pairs of features rotated by ``positions`` [B, M]; unchanged if ``theta`` is 0.
 
     A position that is None or negative is the index plus ``offset``, a number or [B, 1]. Angles are computed in
-    float64, as those of late positions would lose digits.
+    float64, because in float32 those of late positions would lose digits.
     """
     M, half = x.shape[2], x.shape[3] // 2
     indices = torch.arange(M) + offset

@@ -150,7 +150,7 @@ def product(a, b):
 
 
 def softmax(scores):
-    """exp(s) / sum(exp(s)) over the last axis; zeros for a row of -inf only."""
+    """exp(s) / sum(exp(s)) over the last axis; zeros for a row in which all scores are -inf."""
     top = scores.max(axis=-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isneginf(top), 0, top))
     total = powers.sum(axis=-1, keepdims=True)
@@ -158,7 +158,7 @@ def softmax(scores):
 
 
 def lse(scores):
-    """log(sum(exp(s))) over the last axis; -inf for a row of -inf only."""
+    """log(sum(exp(s))) over the last axis; -inf for a row in which all scores are -inf."""
     top = scores.max(axis=-1)
     shift = np.where(np.isneginf(top), 0, top)
     with np.errstate(divide="ignore"):
@@ -219,7 +219,7 @@ def length(x):
 
 
 def linear(state: Mapping[str, Any], name, x, dtype):
-    """x W + b, or x W without a bias; ``state`` has the transpose of W, as torch."""
+    """x W + b, or x W without a bias; ``state`` has the transpose of W, as in torch."""
     x, weight = np.asarray(x, dtype), np.asarray(state[f"{name}.weight"], dtype)
     return product(x, weight.T) + np.asarray(state.get(f"{name}.bias", 0), dtype)
 

@@ -1,4 +1,4 @@
-"""The reference of stacks of layers, in numpy in float64: as ``models.reference``, whose parts it joins."""
+"""The reference of stacks of layers, in numpy in float64, built from the parts of ``models.reference``."""
 
 import math
 

@@ -26,7 +26,7 @@ class TransformerConfig:
     """Sizes and conventions. Without a vocabulary the input is x [batch, n, d_model] instead of token ids.
 
     Raises:
-        ValueError: a size or a convention is not possible, or they contradict each other.
+        ValueError: a size or a convention is invalid, or they contradict each other.
     """
 
     d_model: int
@@ -60,7 +60,7 @@ class TransformerConfig:
 
 
 class CheckedLayerNorm(nn.LayerNorm):
-    """torch's, with NaN for a row whose squares overflow: torch returns the bias for it, which looks right."""
+    """torch's norm, with NaN for a row whose squares overflow: torch returns the bias for it, which looks right."""
 
     def forward(self, x: Tensor) -> Tensor:
         squares = upcast(x).square().sum(-1, keepdim=True)
@@ -117,8 +117,8 @@ def stacked(layers: Sequence[AttentionOutputs], name: str) -> Any:
 class Transformer(nn.Module):
     """Token ids [B, N], or x [B, N, C] -> output [B, N, C], weights [L, B, H, N, P + N] of all or the given ``layers``.
 
-    So are scores, weights by norm and queries. Present and past keys and values are [L, B, H, P + N, D] and
-    [L, B, H, P, D]; ``head_mask``, [L, H], multiplies the weights of each head after the softmax.
+    Scores, weights by norm and queries are of these layers, too. Present and past keys and values are
+    [L, B, H, P + N, D] and [L, B, H, P, D]; ``head_mask``, [L, H], multiplies each head's weights after the softmax.
     """
 
     def __init__(self, config: TransformerConfig, is_causal: bool) -> None:
