@@ -31,7 +31,7 @@ TEXTS = ("text", "text_pair", "text_target", "truncation")
 FILES = ("images", "audio")
 INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
 DRAWN = ("weights", "rollout")  # the first that an answer has
-FLAG_OF_FIELD = {  # those of other names
+FLAG_OF_FIELD = {  # flags whose name is not that of the field
     "max_new_tokens": "generate",
     "interventions": "intervene",
     "images": "image",
@@ -144,7 +144,7 @@ def _attend(heed: Client, block: str, inputs: Mapping[str, Any]) -> Answer:
 def _generate(
     heed: Client, options: argparse.Namespace, inputs: dict[str, Any], formats: Sequence[str], given: Labels
 ) -> None:
-    """Write the tokens behind a text as they come; or, as JSON, all at once, also behind several texts."""
+    """Write the tokens after a text as they arrive; or, as JSON, all at once, for one text or several."""
     out = options.out or ("-" if options.json else "")
     if out and not out.endswith(("-", ".json")):
         raise UsageError(f"--out {out}: generated tokens are written as .json")
@@ -218,7 +218,7 @@ def _interpret(heed: Client, options: argparse.Namespace, inputs: dict[str, Any]
 
 
 def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Where the weights are from, as a page says it."""
+    """The facts about the weights that a page shows."""
     options = [f"{name} = {json.dumps(inputs[name])}" for name in block.parameters if name in inputs]
     texts = {name.replace("_", " "): str(inputs.get(name) or "") for name in TEXTS[:3]}
     return {
@@ -332,7 +332,7 @@ def _read(flag: str, path: str) -> Any:
 
 
 def _indices(inputs: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The layers and heads that are selected by non-negative numbers and ranges: what heat maps call them."""
+    """The layers and heads that are selected by non-negative numbers and ranges, for the names of heat maps."""
     chosen = {}
     for axis in ("layers", "heads"):
         numbers = expanded(inputs.get(axis))

@@ -172,7 +172,7 @@ class Answer(Mapping[str, Any]):
         return page(selected, own, columns, title, axis=axis, special=special, about=facts)
 
     def _own_tokens(self) -> tuple[list[str], list[Any]]:
-        """The tokens of one text, the decoder's if there is one, with their offsets; none of several texts."""
+        """The tokens of one text, the decoder's if there is one, with their offsets; empty for several texts."""
         prefix = "target_" if "target_tokens" in self._tokens else ""
         tokens = self._tokens.get(f"{prefix}tokens", [])
         if not all(isinstance(token, str) for token in tokens):

@@ -36,14 +36,14 @@ def array(name: str, tensor: TensorLike) -> np.ndarray:
 
 
 def dtype_name(dtype: Any) -> Any:
-    """The name of a numpy or torch dtype; names and None as they are."""
+    """The name of a numpy or torch dtype; names and None are unchanged."""
     if isinstance(dtype, type | np.dtype):
         return np.dtype(dtype).name
     return str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
 
 
 def _ragged(lists: Any, place: str = "") -> str:
-    """Which of nested lists differ in length; empty where none do, or where a list is beside a number."""
+    """A message about nested lists of different lengths; empty if there are none, or if a list is beside a number."""
     if not isinstance(lists, list | tuple) or not any(isinstance(item, list | tuple) for item in lists):
         return ""
     first = _length(lists[0])
@@ -58,7 +58,7 @@ def _length(item: Any) -> str:
 
 
 def _found(array: np.ndarray, tensor: Any) -> str:
-    """The content of an array that is not of numbers, which numpy made of ``tensor``."""
+    """A description of the content of a non-numeric array that numpy made from ``tensor``."""
     if array.dtype.kind in "US":
         text = next((item for item in np.asarray(tensor, object).flat if isinstance(item, str | bytes)), "")
         return f"text: {text!r}"

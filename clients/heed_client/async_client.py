@@ -77,7 +77,7 @@ class AsyncClient:
         return Storing(start)
 
     async def open_memory(self, id: str) -> AsyncMemory:
-        """A memory that is stored; raises NotFound if there is none, or HeedError."""
+        """Return a stored memory; raises NotFound if it does not exist, or HeedError."""
         return self._memory(await self._execute(self._memory_calls.get(id)))
 
     async def memories(self) -> list[AsyncMemory]:

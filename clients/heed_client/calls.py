@@ -70,7 +70,7 @@ class Calls:
         quantized: bool,
         prefer_binary: bool | None,
     ) -> Call[Answer]:
-        """Run a block. ``choices`` are the options of ``Client.attend`` other than these, None where not given."""
+        """Run a block. ``choices`` are the other options of ``Client.attend``, None if they are not given."""
         outputs = outputs.split(",") if isinstance(outputs, str) else outputs
         inputs, stored = _without_memory(inputs)
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
@@ -119,7 +119,7 @@ class Calls:
         choices: Mapping[str, Any],
         quantized: bool,
     ) -> Call[Answer]:
-        """Run a model on texts by the path that answers what is made of the tokens, too."""
+        """Run a model on texts by ``/v1/text``, whose response also has the tokens and the next tokens."""
         arrays = {
             key: array(key, value) for key, value in inputs.items() if key not in TEXT_FIELDS and value is not None
         }
@@ -137,7 +137,7 @@ class Calls:
         return _answer(name, decoded, response, Tokens(name, tokens))
 
     def tokenize(self, name: str, texts: Mapping[str, Any]) -> Call[Tokens]:
-        """``texts`` are the fields of the request."""
+        """Tokenize texts; ``texts`` are the fields of the request."""
         content, headers = json.dumps(dict(texts)).encode(), {"Content-Type": "application/json"}
         response = yield from self.send("POST", f"/v1/tokenize/{quote(name, safe='')}", content, headers)
 
@@ -208,7 +208,7 @@ def _is_valid(name: str, output: Any) -> bool:
 
 
 def _without_memory(inputs: Mapping[str, TensorLike]) -> tuple[Mapping[str, TensorLike], dict[str, Any]]:
-    """The inputs, and the fields of a stored memory; ``memory`` is also an input of some blocks, and then no text."""
+    """The inputs, and the fields of a stored memory; the input ``memory`` of some blocks is a tensor, not an id."""
     if not isinstance(inputs.get(MEMORY), str):
         return inputs, {}
     stored = {name: inputs[name] for name in MEMORY_FIELDS if inputs.get(name) is not None}
@@ -216,7 +216,7 @@ def _without_memory(inputs: Mapping[str, TensorLike]) -> tuple[Mapping[str, Tens
 
 
 def _tensors(tokens: Tokens, block: Block) -> dict[str, Any]:
-    """The tensors of ``tokens`` that the model takes; without masks that mask nothing, as a model is faster then."""
+    """The tensors of ``tokens`` that the model takes, without masks that mask nothing, which would make it slower."""
     names = [name for name in tokens if name in block.inputs]
     neutral = {name: 1 if name.endswith("attention_mask") else 0 for name in names if not name.endswith("input_ids")}
     return {
@@ -227,7 +227,7 @@ def _tensors(tokens: Tokens, block: Block) -> dict[str, Any]:
 def _outputs_and_others(
     name: str, fields: Mapping[str, Any], block: Block, weights_dtype: str | None, quantized: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The decoded outputs among the fields of an answer, and the others, of which ``baseline`` is an answer, too."""
+    """The decoded outputs among the fields of an answer, and the other fields; ``baseline`` becomes an ``Answer``."""
     found = {key: value for key, value in fields.items() if not native.unknown_outputs([key], block)}
     others = {key: value for key, value in fields.items() if key not in found}
     if "baseline" in others:

@@ -1,6 +1,6 @@
 """``Client``: it sends the requests of the calls, and waits between retries.
 
-``AsyncClient`` has the same methods, except those that return memories: their bodies only execute a call.
+``AsyncClient`` uses the same methods, except those that return memories, because their bodies only execute a call.
 """
 
 import time
@@ -32,7 +32,7 @@ T = TypeVar("T")
 Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]
 Metric = str | Mapping[str, Any]
-DtypeLike = np.dtype[Any] | type[np.generic]  # as numpy has it
+DtypeLike = np.dtype[Any] | type[np.generic]  # a dtype of numpy
 
 
 class Client:
@@ -79,7 +79,7 @@ class Client:
         """Wait until the server is ready, for at most ``timeout`` seconds, with ``interval`` seconds between two tries.
 
         Raises:
-            TimedOut: it is not ready then; the message says what it answered last.
+            TimedOut: it is not ready by then; the message has its last answer.
             HeedError: as ``ready``.
         """
         return self._execute(_wait_ready(self._calls, str(self._http.base_url), timeout, interval))
@@ -143,10 +143,10 @@ class Client:
         ``layers``, ``heads`` and ``queries`` select attention: an index, a list of them, or text of indices and ranges
         ("0,3,5:8,-1"). ``reduce_heads`` and ``reduce_layers`` remove these axes by "mean" or "max";
         ``average_attn_weights`` is the mean over heads. ``weights_top_k`` returns only the k largest weights of each
-        query, ``weights_threshold`` 0 for those below it. ``weights_pool`` reduces queries and keys to at most so many
-        cells each, by their mean or ``weights_pool_by`` "max". ``weights_dtype`` "float16" or "uint8" makes the answer
-        smaller; uint8 is converted to float32 unless ``quantized``. ``decimals`` rounds the answer to 0 to 7 of them,
-        and sends it as JSON, unless ``binary``. All of this is done by the server.
+        query, ``weights_threshold`` 0 for those below it. ``weights_pool`` is the largest number of cells to which
+        queries and keys are reduced, by their mean or ``weights_pool_by`` "max". ``weights_dtype`` "float16" or "uint8"
+        makes the answer smaller; uint8 is converted to float32 unless ``quantized``. ``decimals``, 0 to 7, rounds the
+        answer, which is then sent as JSON unless ``binary`` is set. The server does all of this.
 
         A float mask of only 0.0 and 1.0 is rejected, because it is ambiguous, unless ``additive_mask`` is set: then it
         is added to the scores. Masks of integers are always rejected. Large tensors are sent as bytes and small ones as
@@ -265,7 +265,7 @@ class Client:
         two stacks read it in the encoder; ``decoder_text`` or ``decoder_input_ids=`` is the decoder's prompt. Models
         that read pictures take ``images=`` for the placeholders in the text.
 
-        At most ``max_new_tokens`` tokens (20) are generated. ``temperature`` 0, the default, takes the most probable
+        At most ``max_new_tokens`` tokens (20) are generated. ``temperature`` 0, the default, chooses the most probable
         token; ``top_k``, ``top_p``, ``min_p`` and ``repetition_penalty`` are those of transformers. The same ``seed``
         gives the same tokens. ``stop`` is a text or a token id that ends the text, or a list of them; ``ignore_eos``
         continues after the model's end tokens.
@@ -422,7 +422,7 @@ class Client:
         return self._memory(stored, is_new and not keep)
 
     def open_memory(self, id: str) -> Memory:
-        """A memory that is stored; raises NotFound if there is none, or HeedError."""
+        """Return a stored memory; raises NotFound if it does not exist, or HeedError."""
         return self._memory(self._execute(self._memory_calls.get(id)))
 
     def memories(self) -> list[Memory]:

@@ -1,4 +1,4 @@
-"""The faces ``Client`` and ``AsyncClient``: their arguments as httpx's and as fields of requests, shared methods."""
+"""Code that ``Client`` and ``AsyncClient`` share: their arguments as httpx's and as fields of requests, and methods."""
 
 import os
 import ssl
@@ -41,7 +41,7 @@ def http_options(
     timeout: float | None,
     transport: Any,
 ) -> dict[str, Any]:
-    """httpx's arguments; the server and its key are those of the environment if they are not given.
+    """httpx's arguments; the URL and the key default to those of the environment.
 
     Raises:
         ValueError: an argument, or the URL or key of the environment, is wrong; the message begins with its name.

@@ -7,7 +7,7 @@ HeedError
     ├── BadRequest            4xx: the request is wrong; ``field`` names the tensor or parameter, if one is at fault
     │   ├── Unauthorized      401, 403: the API key is missing or wrong
     │   ├── NotFound          404: unknown block or memory
-    │   └── Conflict          409: a memory has not as many keys as the request says
+    │   └── Conflict          409: a memory does not have the number of keys that the request gives
     └── ServerError           5xx, or a response that is not Heed's
         ├── Unavailable       429, 503: loading, queue full or stopping; retried if the server sends Retry-After
         └── DeadlineExceeded  504: the request's deadline has passed
@@ -97,7 +97,7 @@ BY_STATUS = {
 def problem(response: httpx.Response, document: Any = None) -> Problem:
     """The error in a response of Heed's native API, its V2 API, or a proxy in front of it.
 
-    ``document`` is that of an error which follows in a stream, after a status of success.
+    ``document`` is the JSON of an error in a stream that began with a status of success.
     """
     status = response.status_code
     if document is None:

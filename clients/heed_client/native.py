@@ -24,7 +24,7 @@ def encode(inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> byte
 
 
 def encode_tensor(name: str, array: np.ndarray) -> Any:
-    """A tensor as base64; of rank 0 its number."""
+    """A tensor as base64, or as a number if its rank is 0."""
     if not array.shape:
         return scalar(name, array)
     text = base64.b64encode(array.tobytes()).decode()
@@ -54,7 +54,7 @@ def images(value: Image | Sequence[Image]) -> Any:
     """The field ``images`` of a request: one picture, or a list of them.
 
     Raises:
-        ValueError, TypeError: a picture is no file, or an array of another shape or type.
+        ValueError, TypeError: a picture is not a file, or an array of another shape or type.
     """
     return _field("images", value, _png)
 
@@ -63,7 +63,7 @@ def audio(value: Audio | Sequence[Audio]) -> Any:
     """The field ``audio`` of a request: one sound, or a list of them.
 
     Raises:
-        ValueError, TypeError: a sound is no file.
+        ValueError, TypeError: a sound is not a file.
     """
     return _field("audio", value, _no_sound)
 
@@ -94,7 +94,7 @@ def _no_sound(value: Any) -> bytes:
 
 
 def _png(image: Any) -> bytes:
-    """The file of a picture of Pillow or an array [height, width] or [height, width, 3 or 4] of 0 to 255."""
+    """A PNG of a Pillow picture, or of an array [height, width] or [height, width, 3 or 4] of 0 to 255."""
     if not hasattr(image, "save"):
         pixels = np.asarray(image)
         if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
@@ -119,7 +119,7 @@ def parse(content: bytes) -> dict[str, Any]:
 
 
 def unknown_outputs(outputs: Iterable[str], block: Block) -> set[str]:
-    """The names in ``outputs`` that the description of the block lacks: it has changed."""
+    """The names in ``outputs`` that the description of the block lacks, because the block has changed."""
     return {name for name in outputs if name not in block.outputs and not _is_scale(name) and name not in block.derived}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 VIEWER = Path(__file__).parent / "viewer"
 WITHOUT = ("vendor/katex.js",)  # only the server's page has formulas
-EXACT = 1 << 20  # weights up to which they are float32; more are uint8
+EXACT = 1 << 20  # up to this number, weights are float32; more are uint8
 LEVEL = 4  # of zlib: three times as fast as 6, for a twentieth more bytes
 MAX_WEIGHTS = 1 << 28  # 256 MiB in the browser
 POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src blob: data:"
@@ -40,8 +40,8 @@ def page(
         columns: labels of the keys; by default those of the queries if m = n.
         axis: name of the first of four axes.
         special: which tokens begin, separate or end texts.
-        settings: what the page opens with, as in the fragment of its URL: ``{"view": "matrix", "head": 3}``.
-        about: where the weights are from, which the page says at its top: ``{"model": "bert, version 1"}``.
+        settings: the initial settings of the page, as in the fragment of its URL: ``{"view": "matrix", "head": 3}``.
+        about: the origin of the weights, which is shown at the top of the page: ``{"model": "bert, version 1"}``.
 
     Raises:
         ValueError: there are several rows of a batch, or more weights than a browser can show, or labels do not fit.
@@ -76,7 +76,7 @@ def frame(document: str, title: str, height: int = 760) -> str:
 
 
 def _stacked(weights: np.ndarray) -> np.ndarray:
-    """As [layers, heads, m, n]."""
+    """``weights`` as [layers, heads, m, n]."""
     if weights.ndim == 5 and weights.shape[1] == 1:
         return weights[:, 0]
     if weights.ndim > 4:

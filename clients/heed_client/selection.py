@@ -18,7 +18,7 @@ Indices = Any  # an index, a list or array of them, or text of indices and range
 
 
 def normalized(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are given, as the native API takes them.
+    """The given options in the form of the native API.
 
     Raises:
         TypeError: indices are neither whole numbers nor text.
@@ -39,7 +39,7 @@ def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find(block: Block, name: str) -> Tensor:
-    """The output whose array is answered under ``name``.
+    """The output whose array an answer contains as ``name``.
 
     Raises:
         KeyError: the block has no such output.

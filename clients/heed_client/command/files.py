@@ -115,7 +115,7 @@ def _parse(content: bytes) -> Any:
 
 
 def _json_problem(error: json.JSONDecodeError) -> str:
-    """The place of the error, what was expected there, and what was found."""
+    """A message with the place of the error, the expected text, and the text that was found."""
     found = error.doc[error.pos : error.pos + 20].split("\n")[0]
     expected = error.msg.replace("Expecting property name", "Expecting a name").replace("Expecting value", "a value")
     expected = expected.removeprefix("Expecting ").removesuffix(" delimiter").replace("Extra data", "nothing more")

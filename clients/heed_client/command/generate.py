@@ -1,4 +1,4 @@
-"""``heed run --generate``: the text as it comes, the answer as JSON, and where each token looked as a matrix."""
+"""``heed run --generate``: the text as it arrives, the answer as JSON, and the attention of the tokens as a matrix."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ REDUCED = {"layers": "reduce_layers", "heads": "reduce_heads"}
 
 
 def drawn_output(block: Block) -> str:
-    """The weights that show where a token looked: with two stacks those to the encoder's tokens."""
+    """The name of the weights to draw: with two stacks, those to the encoder's tokens."""
     return "cross_weights" if "cross_weights" in block.outputs else "weights"
 
 
@@ -32,9 +32,9 @@ def with_weights(inputs: Mapping[str, Any], drawn: str) -> dict[str, Any]:
 
 
 def print_text(generation: Generation, has_ids: bool = False) -> None:
-    """Print the text as it comes, and on a terminal why it ends and how long it took.
+    """Print the text as it arrives, and on a terminal why it ends and how long it took.
 
-    Behind a prompt of ids (``has_ids``) tokens without a name are printed as ids: the model may have no tokenizer.
+    After a prompt of ids (``has_ids``), tokens without a name are printed as ids: the model may have no tokenizer.
     """
     is_begun, is_terminal = False, sys.stdout.isatty()
     try:
@@ -58,14 +58,14 @@ def _ending(generation: Generation) -> str:
 
 
 def document(generation: Generation) -> dict[str, Any]:
-    """The answer as JSON values; of several texts there are lists."""
+    """The answer as JSON values, which are lists for several texts."""
     tokens = {"tokens": generation.prompt.tokens} if generation.prompt else {}
     own = {name: getattr(generation, name) for name in ("text", "finish_reason", "usage")}
     return {**tokens, **own, "generated": _fields(generation.generated)}
 
 
 def _fields(token: Any) -> Any:
-    """Of a token, or of a list of tokens or lists."""
+    """The JSON fields of a token, or of each token in nested lists."""
     if isinstance(token, list):
         return [_fields(one) for one in token]
     names = ("id", "token", "text", "offset", "logprob", *(["next_tokens"] if token.next_tokens else []))

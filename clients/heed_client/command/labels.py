@@ -1,4 +1,4 @@
-"""Labels of heat maps: tokens of texts, of queries that are selected, of cells to which queries and keys are pooled."""
+"""Labels of heat maps: tokens of texts, of selected queries, and of the cells to which queries and keys are pooled."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -12,16 +12,16 @@ from heed_client.command.matrix import Labels
 
 
 def tokens_of(answer: Answer) -> list[list[str]]:
-    """The tokens of each text of a call: of the decoder if the model has one, as its weights are."""
+    """The tokens of each text of a call: those of the decoder, whose weights are drawn, if the model has one."""
     tokens: list[Any] = getattr(answer, "target_tokens", None) or getattr(answer, "tokens", None) or []
     return tokens if all(isinstance(token, list) for token in tokens) else [tokens]
 
 
 def texts_of(answer: Answer, describe: Callable[[], Block], inputs: Mapping[str, Any], given: Labels) -> list[Labels]:
-    """The labels of each text of a call with ``inputs``; those that are ``given`` override tokens.
+    """The labels of each text of a call with ``inputs``; those in ``given`` override tokens.
 
     Raises:
-        ValueError: no input says how many queries there are; the message begins with ``labels``.
+        ValueError: no input shows the number of queries; the message begins with ``labels``.
     """
     tokens = [] if given.queries else tokens_of(answer)
     texts = [Labels(of, given.keys) for of in tokens] or [given]

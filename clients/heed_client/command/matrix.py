@@ -13,7 +13,7 @@ MAX_COLUMNS = 32  # of a grid
 
 
 class Labels(NamedTuple):
-    """Of the queries and keys of one text; without any, positions are labels."""
+    """Labels of the queries and keys of one text; positions if there are none."""
 
     queries: Sequence[str] = ()
     keys: Sequence[str] = ()
@@ -41,7 +41,7 @@ class Matrices:
 
     @property
     def range(self) -> tuple[float, float]:
-        """From 0, or from the smallest weight if it is negative, to the largest; of differences symmetric about 0."""
+        """From 0, or from the smallest weight if it is negative, to the largest; for differences, symmetric about 0."""
         sized = [matrix.weights for matrix in self.all if matrix.weights.size]
         low = min([0.0, *(float(weights.min()) for weights in sized)])
         top = max([low, *(float(weights.max()) for weights in sized)])
@@ -65,9 +65,9 @@ def matrices(
     """Select the matrices of ``weights`` [..., m, n] under the leading index ``at``.
 
     ``texts`` are the labels of one text, or of each row of the axis ``batch_axis``; those of keys default to those of
-    the queries if m = n. ``chosen`` has the numbers of the layers and of the heads that an answer has only some of;
-    the names of the matrices say them. ``axes`` are what one place on each leading axis is called; an axis "row" with
-    one row is not named. ``subtracted`` are weights of the same shape, whose difference is drawn.
+    the queries if m = n. ``chosen`` has the numbers of the layers and heads, for the names of the matrices, if the
+    answer has only some of them. ``axes`` are the names of the leading axes, in the singular; an axis "row" with one
+    row is not named. ``subtracted`` are weights of the same shape, which are subtracted before drawing.
 
     Raises:
         ValueError: the index, the labels or the shape do not fit; the message begins with ``at``, ``labels`` or
@@ -117,7 +117,7 @@ def _named(name: str, place: str, is_in_words: bool) -> str:
 
 
 def expanded(indices: Any) -> list[int]:
-    """The numbers of ``indices``: a number, a list, or text such as "0,3,5:8". None if one counts from the end."""
+    """The numbers of ``indices``: a number, a list, or text such as "0,3,5:8". Empty if one counts from the end."""
     if indices is None:
         return []
     numbers: list[int] = []
@@ -130,7 +130,7 @@ def expanded(indices: Any) -> list[int]:
 
 
 def _filled(labels: Labels, m: int, n: int) -> Labels:
-    """With a label for each of the ``m`` queries and ``n`` keys."""
+    """``labels`` with a label for each of the ``m`` queries and ``n`` keys."""
     keys = labels.keys or (labels.queries if m == n else ())
     for axis, given, count in (("queries", labels.queries, m), ("keys", keys, n)):
         if given and len(given) != count:

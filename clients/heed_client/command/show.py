@@ -40,7 +40,7 @@ def _print(matrix: Matrix, low: float, top: float, colours: np.ndarray, console:
 
 
 def _pooled(weights: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Of each ``rows`` x ``columns`` cells the weight of the largest magnitude."""
+    """The weight of the largest magnitude in each block of ``rows`` x ``columns`` cells."""
     m, n = weights.shape
     padded = np.pad(weights, ((0, -m % rows), (0, -n % columns)))
     cells = padded.reshape(len(padded) // rows, rows, padded.shape[1] // columns, columns)

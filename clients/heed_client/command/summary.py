@@ -1,4 +1,4 @@
-"""What ``heed run`` prints on a terminal in place of all numbers: shapes, ranges, and the largest weights."""
+"""The summary that ``heed run`` prints on a terminal in place of all numbers: shapes, ranges, and largest weights."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which flags of ``heed run`` go together."""
+"""Check which flags of ``heed run`` can be combined."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a server answers to a request to generate: tokens, and the events of a stream."""
+"""A server's answer to a request to generate: tokens, and the events of a stream."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -28,9 +28,9 @@ class GeneratedToken:
     """A token that a model has generated.
 
     ``text`` are the characters that it adds, ``offset`` their start and end in the whole text, and ``logprob`` is the
-    logarithm of its probability before temperature and the other parameters. ``token`` is None where the tokenizer has
-    none. ``next_tokens`` are the most probable tokens at this place, and ``lens`` what each layer predicts there, if
-    they were requested.
+    logarithm of its probability before temperature and the other parameters. ``token`` is None if the tokenizer has
+    none. ``next_tokens`` are the most probable tokens at this place, and ``lens`` has the predictions of each layer
+    there, if they were requested.
 
     ``outputs`` are the requested outputs of the query that predicted it, as those of ``Answer``; they are attributes,
     too: ``token.weights``.
@@ -75,9 +75,9 @@ def _lens(fields: Mapping[str, Any], ranks: list[int]) -> TokenLens:
 
 
 class Events:
-    """Cuts a body of server-sent events as Heed writes them: a line ``event``, a line ``data``, and an empty line.
+    """Splits a body of server-sent events as Heed writes them: a line ``event``, a line ``data``, and an empty line.
 
-    It cuts at bytes: httpx's ``iter_lines`` also ends lines at characters that may stand in JSON, such as U+2028.
+    It splits bytes, since httpx's ``iter_lines`` also ends lines at characters that JSON may contain, such as U+2028.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class GenerateRequest:
 
 
 class _Generation:
-    """What both kinds share. ``execute`` is the client's."""
+    """The methods and attributes that both kinds share. ``execute`` is the client's."""
 
     # set when the request is sent
     text: Any
@@ -210,5 +210,5 @@ class AsyncGeneration(_Generation):
 def asynchronous(
     method: Callable[Concatenate[Any, P], Generation],
 ) -> Callable[Concatenate[Any, P], AsyncGeneration]:
-    """The ``method`` of ``Client`` for ``AsyncClient``, whose ``_generation`` is of the other kind."""
+    """The ``method`` of ``Client`` for ``AsyncClient``, whose ``_generation`` returns an ``AsyncGeneration``."""
     return cast(Callable[Concatenate[Any, P], AsyncGeneration], method)

@@ -1,1 +1,1 @@
-"""Sweeps of interventions, and what each layer predicts."""
+"""Sweeps of interventions, and the predictions of each layer."""

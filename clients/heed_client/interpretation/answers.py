@@ -36,7 +36,7 @@ class Lens:
     """What each layer would predict: arrays [layers, positions, k] of token ids, and of their probabilities.
 
     ``predicted`` has the tokens, None without a tokenizer, ``ranks`` [layers, positions] the rank of the token that
-    comes next (of masked models of the token itself): 1 = the likeliest, 0 = there is none.
+    comes next (in a masked model, of the token itself): 1 = the likeliest, 0 = there is none.
     """
 
     model: str

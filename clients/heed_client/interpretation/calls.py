@@ -74,6 +74,6 @@ def _lens(answer: dict[str, Any]) -> Lens:
 
 
 def _tokens(answer: dict[str, Any]) -> Tokens | None:
-    """The tokens of the text; None of a run that has none."""
+    """The tokens of the text; None for a run without a text."""
     fields = {name: answer[name] for name in TOKEN_FIELDS if name in answer}
     return Tokens(answer["model"], fields) if fields else None

@@ -1,4 +1,4 @@
-"""The calls of memories without I/O: generators as those of ``heed_client.calls``."""
+"""The calls of memories without I/O: generators like those of ``heed_client.calls``."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +16,7 @@ from heed_client.memories import upload
 from heed_client.memories.upload import LENGTHS
 
 MEMORIES = "/v1/memories"
-PART_BYTES = 64 << 20  # of one request; half as much is tried again where the server's limit is lower
+PART_BYTES = 64 << 20  # of one request; it is halved and sent again if the server's limit is lower
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class MemoryCalls:
     def store(
         self, tensors: Mapping[str, TensorLike], options: Mapping[str, Any], lengths: TensorLike, reuse: bool
     ) -> Call[tuple[Description, bool]]:
-        """Store a memory; also whether it is new. ``options`` are the fields of the request beside its tensors."""
+        """Store a memory; return whether it is new, too. ``options`` are the request's fields beside its tensors."""
         options = {**options, "dtype": dtype_name(options["dtype"])}
         if reuse and options.get("block") is not None:
             raise ValueError("reuse: cannot be combined with block, whose keys and values are computed by the server")
@@ -64,7 +64,7 @@ class MemoryCalls:
     def append(
         self, stored: Description, tensors: Mapping[str, TensorLike], at: int | None, lengths: TensorLike
     ) -> Call[Description]:
-        """Append to a memory, of which ``stored`` is a description."""
+        """Append to the memory that ``stored`` describes."""
         arrays = upload.to_arrays(tensors, _sent_dtype(vars(stored)))
         return self._upload(arrays, _lengths(lengths), {}, f"{_path(stored.id)}/append", at)
 
@@ -89,7 +89,7 @@ class MemoryCalls:
         """Send tensors to ``path``. Large keys and values are sent in parts: the first is stored, the others appended.
 
         Raises:
-            Problem: the server rejects a part; if it is not the first of a new memory, this is deleted.
+            Problem: the server rejects a part; a new memory with earlier parts is deleted.
         """
         if options.get("block") is not None or not upload.are_keys_and_values(arrays):
             return (yield from self._post(path, arrays, {**options, LENGTHS: lengths, "at": at}))
@@ -116,7 +116,7 @@ class MemoryCalls:
                 return description
             if path == MEMORIES:
                 created, options, path, at = description.id, {}, f"{_path(description.id)}/append", 0
-            at = None if at is None or lengths is not None else at + size  # rows of several lengths have no one place
+            at = None if at is None or lengths is not None else at + size  # different lengths have no common place
 
     def _post(self, path: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> Call[Description]:
         content, headers = upload.encode(arrays, fields)
@@ -124,7 +124,7 @@ class MemoryCalls:
 
 
 def _sent_dtype(stored: Mapping[str, Any]) -> str:
-    """Of keys and values the dtype in which they are stored; a block's inputs are projected first."""
+    """The dtype to send: that of the stored keys and values, or float32 for a block's inputs, projected first."""
     return "float32" if stored.get("block") else stored.get("dtype") or "float32"
 
 
@@ -141,7 +141,7 @@ def _description(response: httpx.Response) -> Description:
 
 
 def _parsed(document: Mapping[str, Any]) -> Description:
-    """Members that this version does not know are ignored."""
+    """The description in a document, without members that this version does not know."""
     members: dict[str, Any] = {field.name: document[field.name] for field in fields(Description)}
     shapes = {name: tuple(value) for name, value in members.items() if isinstance(value, list)}
     return Description(**members | shapes)

@@ -18,7 +18,7 @@ DEFAULT_BLOCK = "scaled_dot_product"
 
 
 class _Memory:
-    """What both kinds share. ``attend`` and ``execute`` are the client's; a temporary memory is deleted at the exit."""
+    """The base of both kinds. ``attend`` and ``execute`` are the client's; a temporary memory is deleted on exit."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class _Memory:
         self.description = replace(self.description, lengths=lengths)
 
     def _end(self, error: BaseException | None) -> Call[None]:
-        """Delete a temporary memory. If that fails, the ``error`` that ended its use matters more."""
+        """Delete a temporary memory. If that fails after an ``error`` has ended its use, the failure is ignored."""
         if self._is_temporary:
             try:
                 yield from self._calls.delete(self.id)
@@ -108,11 +108,11 @@ class Memory(_Memory):
     ) -> Answer:
         """A decoding step: append ``key`` and ``value`` and attend to all keys, in one request.
 
-        A block that attends to itself takes its own input instead: ``step(x=x)``. With ``at``, every row must have so
-        many keys before, so that a step that is sent again cannot be appended twice.
+        A block with self-attention takes its own input instead: ``step(x=x)``. With ``at``, every row must have that
+        many keys before the step, so that a step that is sent again cannot be appended twice.
 
         Raises:
-            Conflict: the memory has not ``at`` keys.
+            Conflict: the memory does not have ``at`` keys.
             NotFound, HeedError, ValueError, TypeError: see ``query``.
         """
         tensors = {"query": query, "key": key, "value": value, **options}
@@ -132,11 +132,12 @@ class Memory(_Memory):
     ) -> None:
         """Append ``key`` [batch, kv_heads, n, d_k] and ``value`` [batch, kv_heads, n, d_v], or their last dimensions.
 
-        Of a block, its inputs are given by name. Row i of the batch gets its first ``nonpad_kv_seqlen[i]`` keys. All or
-        nothing is appended, except where more than 64 MiB are sent in several parts.
+        For a memory of a block, the block's inputs are given by name. Row i of the batch gets its first
+        ``nonpad_kv_seqlen[i]`` keys. An error means that nothing is appended, except when more than 64 MiB
+        are sent in parts.
 
         Raises:
-            Conflict: the memory has not ``at`` keys.
+            Conflict: the memory does not have ``at`` keys.
             HeedError: see ``heed_client.errors``.
             ValueError, TypeError: a tensor is not an array of numbers; the message begins with its name.
         """
@@ -145,7 +146,7 @@ class Memory(_Memory):
         return done
 
     def refresh(self) -> None:
-        """Ask the server for ``lengths`` and ``bytes``, to which others may have appended; raises HeedError."""
+        """Update ``lengths`` and ``bytes``, since other clients may have appended keys; raises HeedError."""
         done: None = self._execute(self._update(self._calls.get(self.id)))
         return done
 
@@ -216,7 +217,7 @@ class Storing(Awaitable[AsyncMemory]):
 
 
 def _new_keys(tensors: Mapping[str, TensorLike]) -> int:
-    """How many keys a step with these inputs appends: token ids are [batch, n], other inputs have an axis behind n."""
+    """The number of keys that a step with these inputs appends: token ids are [batch, n], others [..., n, width]."""
     for name, axis in (("key", -2), ("x", -2), ("input_ids", -1)):
         if tensors.get(name) is not None:
             return int(np.shape(tensors[name])[axis])

@@ -11,7 +11,7 @@ from heed_client import native
 from heed_client.arrays import TensorLike, array
 from heed_client.v2 import HEADER, Piece
 
-BINARY_DTYPES = ("float32", "float16")  # that the server takes as bytes behind the JSON
+BINARY_DTYPES = ("float32", "float16")  # that the server accepts as bytes after the JSON
 KEY_VALUE, LENGTHS = ("key", "value"), "nonpad_kv_seqlen"
 AXES = {2: (1, 1), 3: (-1, 1), 4: (-1, -1)}  # batch and kv_heads by rank; -1: given
 
@@ -57,8 +57,8 @@ def are_keys_and_values(arrays: Mapping[str, np.ndarray]) -> bool:
 def content_hash(arrays: Mapping[str, np.ndarray], lengths: np.ndarray | None) -> str:
     """SHA-256 by which the server finds equal keys and values, as hexadecimal digits.
 
-    It is that of a line of JSON (null for the block; dtype; the shapes of key and value at full rank; how many keys
-    each row has), followed by the bytes of both.
+    It covers a line of JSON (null for the block; dtype; the shapes of key and value at full rank; the number of keys
+    of each row), followed by the bytes of both.
     """
     key = arrays["key"]
     *lead, n = [{-1: key.shape[i]}.get(axis, axis) for i, axis in enumerate(AXES[key.ndim])] + [key.shape[-2]]
