@@ -22,7 +22,7 @@ from loadtest.requests.signature import inputs
 
 @dataclass(frozen=True)
 class Side:
-    """A target of the measurement, in turns with another: a server, and the bodies of each kind of request."""
+    """A target of the measurement, which alternates with another: a server, and the bodies of each kind of request."""
 
     title: str
     server: Server
@@ -35,7 +35,7 @@ Measurements = dict[tuple[Level, str], list[Measurement]]  # by level and the ti
 def build_sides(
     specs: Sequence[RequestSpec], servers: Sequence[Server], seed: int, store: Store | None = None
 ) -> list[Side]:
-    """A side for each server; with ``store``, one whose keys are stored, and one whose requests have them.
+    """A side for each server; with ``store``, one with stored keys, and one whose requests contain the keys.
 
     Each body is sent to its server once.
 

@@ -26,7 +26,7 @@ class Connection(asyncio.Protocol):
     ``on_idle`` is called when the connection can post: after it was established, and after each response. ``on_done``
     is called before that with the request, its start time in seconds, and the response's status or an error message.
     ``on_lost`` is called once, when the connection is closed. ``on_tokens`` is called when tokens of a stream arrive,
-    with the start time of the request, the time of the token before (0 of the first), and their number.
+    with the start time of the request, the time of the previous token (0 for the first), and their number.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class WorkerPool:
         self._active: list[Any] = []  # pipes of the workers that take part in the turn
 
     def __enter__(self) -> Self:
-        context = get_context("spawn")  # a fork would have the threads and the sockets of this process
+        context = get_context("spawn")  # a fork would inherit the threads and the sockets of this process
         for _ in range(self._size):
             parent_end, worker_end = context.Pipe()
             process = context.Process(target=run, args=(worker_end,))

@@ -1,4 +1,4 @@
-"""A process that generates load: a pipe brings it turns and takes its samples."""
+"""A process that generates load: it receives turns and sends samples through a pipe."""
 
 import asyncio
 import os

@@ -49,7 +49,7 @@ class Measurement:
 
     @property
     def latencies_ms(self) -> np.ndarray:
-        """Of all measured requests, late ones too."""
+        """The latencies of all measured requests, including late ones."""
         return np.concatenate([window.latencies_ms for window in self.windows if window.phase != "warm-up"])
 
     @property

@@ -15,7 +15,7 @@ from loadtest.measurement.window import join
 PERCENTILES = (50, 90, 95, 99, 99.9)
 CURVE = [*range(0, 90, 2), *(100 - 10 ** (1 - step / 10) for step in range(31))]  # percentiles: 0 to 99.99
 MAX_CORES = 0.9  # above this share of a core, a process of the load generator is the bottleneck
-MAX_LAG_MS = 2.0  # the load generator may be late by so much, or by this share of the 99th percentile
+MAX_LAG_MS = 2.0  # the load generator may be late by this time, or by the share below of the 99th percentile
 MAX_LAG_SHARE = 0.2
 MAX_FAILED = 0.01  # share of requests that may fail without a note
 
@@ -126,14 +126,14 @@ def _server_side(turns: Sequence[Measurement], seconds: float) -> dict[str, Any]
 
 
 def _note(problem: str, reasons: Sequence[str | None]) -> list[str]:
-    """One note for all turns: in how many the problem occurred, and the first reason."""
+    """One note for all turns: the number of those in which the problem occurred, and the first reason."""
     given = [reason for reason in reasons if reason]
     count = f" in {len(given)} of {len(reasons)} turns" if len(reasons) > 1 else ""
     return [f"{problem}{count}: {given[0]}"] if given else []
 
 
 def _few_answers(answered: int, failed: int) -> list[str]:
-    """A note if times are known of few of the requests."""
+    """A note if more than ``MAX_FAILED`` of the requests failed, since their times are not included."""
     if not answered or failed <= MAX_FAILED * (answered + failed):
         return []
     return [f"times are those of the {answered:,} requests answered with 200; {failed:,} failed"]

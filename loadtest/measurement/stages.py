@@ -30,8 +30,8 @@ def between(before: Counters | None, after: Counters | None) -> Counters | None:
 
 
 def summarize(counters: Counters, seconds: float) -> dict[str, Any] | None:
-    """Mean and p99 in milliseconds of each stage and of the total; requests per run; processor cores in use; by how
-    many bytes the resident memory of the server has grown."""
+    """Mean and p99 in milliseconds of each stage and of the total; requests per run; processor cores in use; growth of
+    the server's resident memory in bytes."""
     answered = counters["heed_request_duration_seconds_count", "", ""]
     if not answered:
         return None
@@ -54,7 +54,7 @@ def _times_ms(counters: Counters, metric: str, stage: str) -> dict[str, float]:
 
 
 def _p99(buckets: list[tuple[float, float]]) -> float:
-    """As Prometheus' histogram_quantile: interpolated linearly; in the last bucket, its lower bound."""
+    """The 99th percentile as by Prometheus' histogram_quantile: interpolated, or the last bucket's lower bound."""
     if not buckets:
         return 0.0
     bounds, below = zip((0.0, 0.0), *buckets[:-1], strict=True)

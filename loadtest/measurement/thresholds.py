@@ -39,7 +39,7 @@ class Threshold:
         return self._with_unit(value) if COMPARE[self.compare](value, self.limit) else None
 
     def _with_unit(self, value: float) -> str:
-        """As in ``text``: the value 1 of ``failed>0.1%`` is 100%."""
+        """``value`` in the unit of ``text``: the value 1 of ``failed>0.1%`` is 100%."""
         number = value / UNITS[self.metric][self.unit]
         return f"{number:,.0f}{self.unit}" if number >= 1000 else f"{number:.4g}{self.unit}"
 

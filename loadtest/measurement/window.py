@@ -32,8 +32,8 @@ def disagreement(windows: Sequence[Sample], is_open: bool) -> str | None:
     """Why these windows are not in a steady state; None if they are.
 
     A closed loop must keep its rate. An open loop must answer as fast as requests arrive, whose rate varies at random.
-    Both must keep their median latency. Of generated tokens, of which a window has many, these are the rate and the
-    median time of a token.
+    Both must keep their median latency. If tokens are generated, of which a window has many, the rate of a closed loop
+    and the median are those of tokens.
     """
     has_tokens = any(len(window.gaps_ms) for window in windows)
     times = [window.gaps_ms if has_tokens else window.latencies_ms for window in windows]

@@ -15,7 +15,7 @@ RUNTIMES = ("onnxruntime", "python")  # labels of heed_build_info
 
 
 def command(arguments: Sequence[str], url: str, headers: Sequence[tuple[str, str]]) -> str:
-    """The command line, without API keys and the values of secret headers; with ``url``, empty unless of a variable."""
+    """The command line with ``url``, empty if an argument has it, without API keys and values of secret headers."""
     secrets = [value for name, value in headers if any(part in name.lower() for part in SECRET_HEADERS)]
     secrets += [value.removeprefix("Bearer ") for value in secrets]
     shown = [_hidden(argument, secrets) for argument in arguments]
@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 
 def about(server: Server) -> dict[str, Any]:
-    """Version, provider and its reason, versions of the runtime, and workers, as far as the server says them."""
+    """Version, provider and its reason, versions of the runtime, and workers, as far as the server reports them."""
     try:
         metadata = server.document("/v2") or {}
     except ServerError:

@@ -45,7 +45,7 @@ def _row(result: Mapping[str, Any], url: str) -> dict[str, Any]:
 
 
 def to_junit(document: Mapping[str, Any]) -> str:
-    """A test case for each level and server, that it was answered, and one for each level and threshold."""
+    """A test case for each level and server, which fails without answers, and one for each level and threshold."""
     suites = ElementTree.Element("testsuites", name="heed loadtest")
     for server, url in document["servers"].items():
         suite = ElementTree.SubElement(suites, "testsuite", name=_plain(url), timestamp=document["at"])

@@ -25,7 +25,7 @@ class Body:
     path: str
     content: bytes
     headers: dict[str, str]
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of the tensors; none of a body from a file
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of the tensors; empty for a body from a file
 
 
 def bodies(
@@ -34,7 +34,7 @@ def bodies(
     rng: np.random.Generator,
     store: Store | None = None,
 ) -> list[Body]:
-    """A body for each combination of the sizes in ``spec``. With ``store``, it has a memory's id for key and value.
+    """A body for each combination of the sizes in ``spec``. With ``store``, a memory's id replaces key and value.
 
     Raises:
         ScenarioError: the model lacks an input or a symbol of ``spec``, or a size is unknown.

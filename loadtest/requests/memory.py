@@ -1,4 +1,4 @@
-"""The keys and values of the requests, stored on a server once, so that the requests need not have them."""
+"""The keys and values of the requests, stored on a server once, so that the requests can omit them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +19,7 @@ Store = Callable[[Mapping[str, np.ndarray]], str]  # stores a key and a value; r
 def stored_keys(server: Server) -> Iterator[Store]:
     """A function that stores keys and values on ``server``; the memories are deleted at the end of ``with``.
 
-    The function raises ServerError where the server rejects them, or has no memories.
+    The function raises ServerError if the server rejects them, or has no memories.
     """
     memories: list[Memory] = []
     with Client(server.url, timeout=TIMEOUT_S, transport=_WithHeaders(server)) as heed:

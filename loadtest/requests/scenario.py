@@ -20,7 +20,7 @@ class RequestSpec:
     """One kind of request: to a block, with random tensors; or to ``path``, with the file ``body``.
 
     ``sizes`` maps symbols of the block's shapes to a size, or to a list of sizes, each of which is sent. ``shapes``
-    maps inputs, also optional ones, to a shape. ``share`` is the relative frequency among the requests. ``generate``
+    maps required and optional inputs to a shape. ``share`` is the relative frequency among the requests. ``generate``
     is the number of tokens that a language model generates, as a stream.
     """
 

@@ -56,7 +56,7 @@ class Server:
 
     @property
     def verify(self) -> ssl.SSLContext | bool:
-        """httpx's argument of this name."""
+        """The argument ``verify`` of httpx."""
         return self.tls and ssl_context(*self.trust)
 
     def call(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
