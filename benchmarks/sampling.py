@@ -1,4 +1,4 @@
-"""Samples of what changes while something runs, such as the memory of a process."""
+"""Samples of a changing value, such as the memory of a process."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ T = TypeVar("T")
 def sampled(read: Callable[[], T], interval_s: float) -> Iterator[list[T]]:
     """The results of ``read()``, called at the start and every ``interval_s`` seconds in the context.
 
-    A sample that cannot be read (``OSError``) is left out, but not the first.
+    A later sample that cannot be read (``OSError``) is left out; an error of the first is raised.
     """
     samples, ended = [read()], threading.Event()
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def take_turns(names: Iterable[str], repeats: int, measure: Callable[[str], T]) -> dict[str, list[T]]:
-    """What ``measure`` returns for each name, ``repeats`` times; each name is the first in its turn."""
+    """The results of ``measure`` for each name, ``repeats`` times; the names take turns to be the first."""
     order = list(names)
     results: dict[str, list[T]] = {name: [] for name in order}
     for repeat in range(repeats):
@@ -21,7 +21,7 @@ def take_turns(names: Iterable[str], repeats: int, measure: Callable[[str], T]) 
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """How long ``work`` takes."""
+    """The duration of ``work()`` in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -86,7 +86,7 @@ def export(repository: Path) -> None:
 
 
 def save_encoder(folder: str) -> None:
-    """A BertModel with random weights and a tokenizer that knows ``WORDS``."""
+    """Save a BertModel with random weights, and a tokenizer with ``WORDS``."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast

@@ -107,7 +107,7 @@ def in_heed(repository: Path, provider: str, kind: str, dtype: str, inputs: Tens
 
 
 def in_torch(kind: str, inputs: Tensors) -> Attend:
-    """torch's kernel, as torch chooses it for the inputs; no kernel returns weights, so these are computed in steps."""
+    """The kernel that torch chooses for the inputs; no kernel returns weights, so these are computed in steps."""
     query, key, value = inputs.values()
 
     def fused() -> Tensors:

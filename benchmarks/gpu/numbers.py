@@ -34,7 +34,7 @@ def measure(options: Namespace, rows: Rows) -> Iterator[tuple[str, Row]]:
 
 
 def check(repository: Path, provider: str, name: str, dtype: str) -> list[Row]:
-    """One row: how many checks, the wrong ones, the largest error / allowed error. On a CPU, one draw has to do."""
+    """One row: the number of checks, the wrong ones, the largest error / allowed error. On a CPU, one draw is used."""
     block = in_precision(find(name), dtype)
     module = block.build()
     model = open_model(repository, name_in(name, dtype), provider)

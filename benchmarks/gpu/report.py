@@ -12,7 +12,7 @@ from benchmarks.report.spread import Spread, spread_of
 from models.catalogue import BLOCKS
 from models.precision import DTYPES
 
-TO_TORCH = 1.15  # at most, of torch's time
+TO_TORCH = 1.15  # largest allowed ratio to torch's time
 GATED = "bfloat16"
 ABOUT = """
 ## Numbers and times

@@ -10,7 +10,7 @@ REPEATS = 5  # a verdict from fewer repeats is marked
 
 @dataclass(frozen=True)
 class Gate:
-    """``ratio``, measured in ``cell``, must be at least ``bound``, or at most."""
+    """``ratio``, measured in ``cell``, must be at least ``bound``, or with ``at_most`` at most ``bound``."""
 
     description: str
     cell: object  # shown by its str

@@ -1,4 +1,4 @@
-"""What a turn measures, and its duration."""
+"""The cell that a turn measures, and the duration of the turn."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

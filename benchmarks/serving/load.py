@@ -78,7 +78,7 @@ def without_correction(counts: dict[int, int], interval: int) -> dict[int, int]:
 
 
 def percentile_ms(times_us: dict[int, int], share: float) -> float | None:
-    """The latency within which ``share`` of the requests was answered; None if none was."""
+    """The latency within which ``share`` of the requests was answered; None if no request was answered."""
     count, total = 0, sum(times_us.values())
     for v in sorted(times_us):
         count += times_us[v]

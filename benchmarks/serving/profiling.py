@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.serving.cell import Cell, Timing
 from benchmarks.serving.turn import RunningServer
 
-RATE = 200  # samples a second of each process, which py-spy pauses for each
-# What a sample is spent on, by the innermost frame whose function or file is known here; else it is the rest.
+RATE = 200  # samples a second of each process, which py-spy pauses for each sample
+# The stage of a sample is that of its innermost frame whose function or file is listed here, else "the rest".
 STAGES = {
     "ONNX Runtime": {"Session.run", "session.py"},
     "numbers to text": {"json_writer.py", "fixed_point.py"},
@@ -85,7 +85,7 @@ def by_stage(document: dict[str, Any]) -> dict[str, int]:
 
 
 def _stacks(document: dict[str, Any]) -> Iterator[list[tuple[str, str]]]:
-    """Of each sample the names and files of its functions that have a name, innermost first."""
+    """For each sample, the names and files of its functions that have a name, innermost first."""
     frames = [(frame["name"], Path(frame.get("file") or "?").name) for frame in document["shared"]["frames"]]
     for profile in document["profiles"]:
         for stack in profile["samples"]:

@@ -25,7 +25,7 @@ from benchmarks.serving.servers import IN_PROCESS, Server, python_of
 from benchmarks.serving.workloads import WORKLOADS, Workload
 
 TOLERANCE = 1e-4
-MEMORY_S = 0.25  # between two looks at the memory
+MEMORY_S = 0.25  # interval between samples of the memory
 
 
 class RunningServer:
@@ -69,7 +69,7 @@ class RunningServer:
         self._checked[key] = files, requests.headers
 
     def about(self) -> dict[str, str]:
-        """What is reported of a V2 server that is no package of Python; empty for others."""
+        """The reported versions of a V2 server that is not a Python package; empty for others."""
         if not self.server.about:
             return {}
         return {"version": httpx.get(f"{self._base_url}/v2").json()["version"], **self.server.about}
@@ -145,7 +145,7 @@ def start_contestant(
     """Start a server, and wait until it responds correctly in the cell ``first``.
 
     Raises:
-        RuntimeError: it does not; the message ends with its log.
+        RuntimeError: the server does not; the message ends with its log.
     """
     if name == IN_PROCESS or server is None:
         yield InProcess(models)

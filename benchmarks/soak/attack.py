@@ -27,11 +27,11 @@ OVERHEAD_BYTES = 100 * MIB  # of growth beyond the budget
 RECOVERY_S = 15.0  # time limit until memory is returned
 MAX_RATIO = 1.2  # of the memory after recovery to the memory after the first ordinary requests
 CASE_S = 60.0  # time limit of a case
-SAMPLE_S = 0.02  # between two looks at the memory
+SAMPLE_S = 0.02  # interval between samples of the memory
 
 
 def attack(repository: Path, portion: float, case: str = "") -> list[Check]:
-    """Run the cases whose name contains ``case``; of all of them only the quick ones if ``portion`` is below 1."""
+    """Run the cases whose name contains ``case``; without ``case``, only the quick ones if ``portion`` is below 1."""
     names = [name for name in (CASES if case or portion >= 1 else QUICK) if case in name]
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder)
@@ -47,7 +47,7 @@ def attack(repository: Path, portion: float, case: str = "") -> list[Check]:
 
 
 def _checked(server: Served, name: str, case: Case, start_bytes: int) -> Iterator[Check]:
-    """``start_bytes`` is the memory before the first case."""
+    """Run a case and check its limits; ``start_bytes`` is the memory before the first case."""
     start_s = time.monotonic()
     with sampled(server.resident_bytes, SAMPLE_S) as resident_bytes, probed(server.port) as probes:
         statuses = uvloop.run(_send(server.port, case))

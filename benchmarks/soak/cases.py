@@ -20,8 +20,8 @@ LONG_NUMBER = b"0.123456789012345678901234567890e-12"
 class Case:
     """Requests to send.
 
-    ``reads`` says whether the clients read the responses, ``at_once`` how many are sent at the same time;
-    ``growth_bytes`` limits by how much the process may grow, ``probe_ms`` how long a probe may wait.
+    ``reads`` says whether the clients read the responses, ``at_once`` how many requests are sent at the same time;
+    ``growth_bytes`` limits the growth of the process, ``probe_ms`` the time of a probe.
     """
 
     requests: Sequence[bytes]
@@ -33,7 +33,7 @@ class Case:
 
 
 def ordinary() -> Case:
-    """A small request of each kind. What a process uses for the first time, such as threads, takes memory for good."""
+    """A small request of each kind: threads and other resources take memory permanently when they are first used."""
     array = np.ones((1, 2, 64, 16), np.float32)
     tensors = dict.fromkeys(NAMES, array)
     lists = native(dict.fromkeys(NAMES, array.tolist()))
@@ -49,7 +49,7 @@ def high_rank(size: int) -> Case:
 
 
 def classification(count: int) -> Case:
-    """A small request for all 9,000,000 weights as strings, or more."""
+    """A small request for ``count`` weights as strings, of 9,000,000 that the block computes."""
     tensors = {name: np.ones((1, 1, 3000, 1), np.float32) for name in NAMES}
     outputs = [{"name": "weights", "parameters": {"classification": count}}]
     return Case([binary(tensors, outputs=outputs).wire()] * 2, ANSWERED)
@@ -128,7 +128,7 @@ def unfinished_heads() -> Case:
 
 
 def small_memories() -> Case:
-    """Each differs from the others, so that none is found by its content."""
+    """Small memories that all differ, so that none is found by its content."""
     uploads = ({"key": [[number]], "value": [[number]]} for number in range(500))
     return Case([_post(MEMORIES, json.dumps(upload).encode()) for upload in uploads], {201}, at_once=8)
 

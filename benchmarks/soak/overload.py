@@ -24,7 +24,7 @@ PROBE_LIMIT_MS = 100
 
 
 class Load:
-    """Sends requests; counts their statuses and their times from when each was due."""
+    """Sends requests; counts their statuses, and measures their times from the moment at which each was due."""
 
     def __init__(self, port: int) -> None:
         self.statuses: Counter[int] = Counter()
@@ -55,7 +55,7 @@ class Load:
         self.without_response += response.status != 200 and int(response.headers.get(b"retry-after", 0)) < 1
 
     async def closed_loop(self, clients: int, seconds: float) -> float:
-        """The rate of requests a second, where each of ``clients`` waits for its response."""
+        """The number of requests a second if each of ``clients`` waits for its response."""
         end_s = time.perf_counter() + seconds
 
         async def client() -> int:

@@ -1,7 +1,7 @@
 """Health probes like a kubelet's, each on a new connection, from a process that does nothing else.
 
-``python -m benchmarks.soak.probe PORT SECONDS`` probes every so many seconds. It prints an empty line after the first
-probes, and goes on until its standard input is closed. It then prints as JSON the milliseconds of each probe, and the
+``python -m benchmarks.soak.probe PORT SECONDS`` probes every SECONDS seconds. It prints an empty line after the first
+probes, and goes on until its standard input is closed. Then it prints the milliseconds of each probe as JSON, and the
 longest scheduling delay: the time by which one of its own sleeps was too long.
 """
 
