@@ -20,7 +20,7 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[1]
 SOURCES = ("models", "export")
 LIBRARIES = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
-FIXTURES = "fixtures"  # of tests, who remove their own
+FIXTURES = "fixtures"  # of tests, which remove them themselves
 MAX_CACHED = 8  # exports of 4 MB each; the newest are kept
 
 

@@ -46,11 +46,11 @@ def main() -> int:
 
 
 def _serve(checkout: Path, environment: Mapping[str, str]) -> float:
-    """Start ``make serve``, ask a block once, and end it with SIGTERM; return the seconds until the answer.
+    """Start ``make serve``, send one request to a block, and end it with SIGTERM; return the seconds until the answer.
 
     Raises:
-        RuntimeError: it is not ready in time, or has ended.
-        subprocess.TimeoutExpired: it does not end.
+        RuntimeError: the server is not ready in time, or has ended.
+        subprocess.TimeoutExpired: the server does not end.
     """
     log = checkout.parent / "serve.log"
     begin = time.monotonic()

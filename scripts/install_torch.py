@@ -22,7 +22,7 @@ from typing import Literal
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CUDA_SIZE = "2.7 GB to download, 5 GB on disk"  # torch 2.13 for Linux with its dependencies
-# Bytecode is written when a module is first imported: half of torch never is.
+# Without --compile, a module's bytecode is written at its first import; half of torch is never imported.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
 
 

@@ -24,7 +24,7 @@ PATCHED = {
 
 
 def main(url: str = "http://127.0.0.1:8000") -> None:
-    """Open the page as anybody does, and save what is drawn: the built-in example, the alignment, and patches."""
+    """Open the page like any user, and save its pictures: the built-in example, the alignment, and patches."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 760}, color_scheme="light")
@@ -43,7 +43,7 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
 
 
 def take(page: Page, name: str) -> None:
-    page.wait_for_timeout(500)  # what is drawn comes in the next frames
+    page.wait_for_timeout(500)  # the page draws in the next frames
     page.screenshot(path=DOCS / name)
 
 

@@ -1,1 +1,1 @@
-"""Small random models of every type that the installed transformers registers, and what the export says of each."""
+"""Small random models of every type that the installed transformers registers, and the result of exporting each."""

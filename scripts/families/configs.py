@@ -1,4 +1,4 @@
-"""Configs as small as those of a test, of any model type of transformers."""
+"""Small configs for tests, of any model type of transformers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ VOCABULARY = 99
 HEAD_DIM = 16
 NARROW = 128
 Limits = Sequence[tuple[str, int]]
-# What a setting becomes if its name ends so, where its default is a larger number.
+# Upper limits of the settings whose names end with a pattern.
 DEPTHS: Limits = (
     (r"((hidden|encoder|decoder|num|n)_layers?|^depth)", 2),
     (r"(num_local_experts|num_experts|n_routed_experts|moe_num_experts)", 4),
@@ -28,7 +28,7 @@ WIDTHS: Limits = (
     (r"(intermediate_size|ffn_dim|d_ff|d_inner|ffn_size|n_inner|mlp_dim|dim_feedforward)", 96),
     (r"(max_position_embeddings|n_positions|max_target_positions)", 64),
 )
-# Limits to build with, the smallest model first; with default widths, settings that are to fit to each other do.
+# Limits to build with, the smallest model first; default widths agree with each other.
 ALL_LIMITS: Sequence[Limits] = ((*DEPTHS, *WIDTHS), DEPTHS)
 RESNET = {
     "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16],
@@ -45,7 +45,7 @@ DECODER = {
     "model_type": "bert", "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 96, "max_position_embeddings": 64, "is_decoder": True, "add_cross_attention": True,
 }  # fmt: skip
-# Settings without which a config of these types does not work, or which its small ones contradict.
+# Settings that configs of these types need, or that must be changed to agree with the small ones.
 BY_TYPE: Sequence[tuple[str, Mapping[str, Any]]] = (
     (
         "autoformer informer time_series_transformer",
@@ -95,7 +95,7 @@ MROPE = r"glm.*v|glm_ocr|glm_image|glmga|paddleocr|qwen2.*vl|colqwen"  # types w
 
 
 def small_config(config_class: type[PretrainedConfig], limits: Limits) -> PretrainedConfig:
-    """A config of the class with settings within ``limits``, and with such configs of the models in it.
+    """A config of the class with settings within ``limits``, and with such configs for the models in it.
 
     Raises:
         Exception: of many types; settings contradict each other.
@@ -124,7 +124,7 @@ def _settings(config_class: type[PretrainedConfig], limits: Limits) -> dict[str,
 
 
 def _rotary(default: PretrainedConfig, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of rotary positions that fit to heads of ``HEAD_DIM``."""
+    """The settings of rotary positions for heads of ``HEAD_DIM``."""
     settings: dict[str, Any] = {}
     heads, is_partial = changed.get("num_attention_heads"), "qk_rope_head_dim" in changed  # a part has positions
     if is_partial or (heads and getattr(default, "num_key_value_heads", None) == default.num_attention_heads):
@@ -146,6 +146,6 @@ def _smaller(name: str, value: int, limits: Limits) -> int:
     if name.endswith(("token_id", "token_index")):
         return value % 7 if value >= VOCABULARY else value
     if name in ("embed_dim", "hidden_size") and value <= NARROW:
-        return value  # of the first of several stages, whose numbers of heads fit to it
+        return value  # of the first of several stages, whose numbers of heads it must match
     largest = next((size for end, size in limits if re.search(f"{end}$", name)), value)
     return min(value, largest)

@@ -1,4 +1,4 @@
-"""What ``heed export hf`` says of a small model before it traces it."""
+"""The description that ``heed export hf`` makes of a small model before tracing, or its refusal."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ ADVICE = (r"--head none", r"--input \w+=[\d,]+")  # of refusals
 
 
 class Line(NamedTuple):
-    """Of a model, or of a part of it: its name, class, outcome, and inputs or the reason."""
+    """The name, class and outcome of a model or of a part of it, and its inputs or the reason."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 def save_small(name: str, folder: Path) -> list[Line]:
-    """Save the small model of a type of which the most can be exported; the lines of it and of its parts."""
+    """Save the small model of a type with the most exportable parts; return its line and those of its parts."""
     best: list[Line] = []
     try:
         for number, model in enumerate(small_models(CONFIG_MAPPING[name])):
@@ -59,7 +59,7 @@ def _lines(name: str, model: PreTrainedModel, folder: Path) -> Iterator[Line]:
 
 
 def _outcome(folder: Path, part: str | None, flags: tuple[str, ...] = ()) -> tuple[str, str, tuple[str, ...]]:
-    """The outcome, after the advice of a refusal was followed."""
+    """The outcome, the reason or the inputs, and the flags, after following the advice of a refusal."""
     head = "none" if "--head" in flags else "config"
     shapes = {}
     for flag in flags:

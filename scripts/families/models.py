@@ -16,7 +16,7 @@ STD = 0.3  # of weights; with smaller ones attention is almost uniform
 
 
 def small_models(config_class: type[PretrainedConfig]) -> Iterator[PreTrainedModel]:
-    """Models with random weights, the smallest first; without a head where transformers has such a class.
+    """Models with random weights, the smallest first; without a head if transformers has such a class.
 
     Raises:
         Exception: of many types; none can be built, or all have more than ``MAX_PARAMETERS``.
@@ -36,7 +36,7 @@ def small_models(config_class: type[PretrainedConfig]) -> Iterator[PreTrainedMod
 
 
 def names_of_parts(model: PreTrainedModel) -> list[str]:
-    """The models in one that is several, which ``--part`` exports."""
+    """The names of the models inside ``model``, which ``--part`` exports; empty if it is a single one."""
     return [*parts_of(model)] if len(getattr(model.config, "sub_configs", {})) > 1 else []
 
 

@@ -39,7 +39,7 @@ EXPORTED, WRONG, LATE = "exported", "failed a check", "not done in time"
 OUTCOMES = (EXPORTED, REFUSED, WRONG, FAILED, LATE, NOT_BUILT)
 NAME = "small"  # of each exported model
 DESCRIPTIONS = "lines.json"  # of a task's folder
-MEMORY = 12 << 30  # bytes of a process: a model whose attention needs more fails, and not its neighbours
+MEMORY = 12 << 30  # bytes of a process: a model that needs more fails, without affecting the others
 MAX_REASON = 300  # characters
 FORK = multiprocessing.get_context("fork")  # a fork has torch and transformers, whose import takes seconds
 ABOUT = """\
@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def _swept(waiting: deque[str], options: Namespace) -> Iterator[dict[str, Any]]:
-    """The row of each type, and of each of its parts behind it; ``options.jobs`` processes at a time."""
+    """The row of each type, followed by those of its parts; ``options.jobs`` processes at a time."""
     parts: deque[Task] = deque()
     running: dict[Any, Task] = {}
     try:
@@ -157,7 +157,7 @@ def _run(task: Task) -> None:
 
 
 def _described(task: Task) -> list[Line]:
-    """The lines of a type and its parts; none if its process has ended before."""
+    """The lines of a type and its parts; empty if its process ended before it wrote them."""
     file = task.path / DESCRIPTIONS
     return [Line(*line) for line in json.loads(file.read_text())] if file.exists() else []
 

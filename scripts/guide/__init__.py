@@ -1,1 +1,1 @@
-"""Builds the parts of the documentation that are made from the code: `make docs`."""
+"""Build the parts of the documentation that are made from the code: `make docs`."""

@@ -16,7 +16,7 @@ from scripts.guide.tables import table
 SIZES = dict.fromkeys(("layers", "batch", "heads", "kv_heads"), 1) | {"m": 12, "n": 12, "past": 0, "d_k": 16, "d_v": 16}
 PICTURES = ("weights", "cross_weights")
 USES = tomllib.loads((Path(__file__).parent / "uses.toml").read_text())
-WORKED = {"query": [[1.0, 2.0]], "key": [[1.0, 0.0], [0.0, 1.0]], "value": [[10.0], [20.0]]}  # by hand in a minute
+WORKED = {"query": [[1.0, 2.0]], "key": [[1.0, 0.0], [0.0, 1.0]], "value": [[10.0], [20.0]]}  # can be computed by hand
 
 
 def summary() -> str:

@@ -1,7 +1,7 @@
 """The hooks of mkdocs.yml: pages made from the code, tables in pages, and the scripts for formulas and diagrams.
 
-A page says ``<!-- settings -->`` where a table of ``TABLES`` belongs, and in the same line where a reader of the file
-finds it. Nothing of this is kept in docs/. Links to files that become pages of the site lead to these.
+A page has ``<!-- settings -->`` in the place of a table of ``TABLES``; the rest of that line tells a reader of the file
+where the table is. None of this is stored in docs/. Links to files that become pages of the site lead to those pages.
 """
 
 import re
@@ -55,7 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put each table in the place of its name, and the site's addresses in links to files outside docs/."""
+    """Replace the name of each table by the table, and links to files outside docs/ by the site's addresses."""
     markdown = re.sub(r"\]\(\.\./benchmarks/(\w+\.md)", r"](reports/\1", markdown)
     markdown = markdown.replace("](../SECURITY.md", "](security.md")
     return re.sub(r"^<!-- (\w+) -->.*$", lambda match: TABLES[match[1]](), markdown, flags=re.MULTILINE)

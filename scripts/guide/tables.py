@@ -17,7 +17,7 @@ def _escaped(cell: str) -> str:
 
 
 def settings() -> str:
-    """Every setting by its variable, with its default and what it does."""
+    """Every setting by its variable, with its default and its meaning."""
     return table(
         ("variable", "default", "meaning"),
         (

@@ -1,1 +1,1 @@
-"""How many mutants of the code the tests kill, and which lines they run."""
+"""Count the mutants of the code that the tests kill, and find the tests that run each line."""

@@ -35,7 +35,7 @@ NOT_KILLED = (0, 5)  # pytest's exit statuses: all passed, no tests
 
 
 class Outcome(NamedTuple):
-    """``killed_by`` is the marker of the tests that killed the mutant; ``tests`` is how many files run its line."""
+    """``killed_by`` is the marker of the tests that killed the mutant; ``tests`` is the number of files that run it."""
 
     mutant: Mutant
     killed_by: str | None
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 def main() -> int:
-    """Return the exit status: 0 even where mutants survive, 1 if a test fails without a mutant."""
+    """Return the exit status: 0 even if mutants survive, 1 if a test fails without a mutant."""
     options = _options()
     measurement = Measurement(options.root.resolve(), options.folder.resolve())
     with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
@@ -137,7 +137,7 @@ def _applied(mutant: Mutant, root: Path) -> Iterator[None]:
 
 
 def chosen_tests(tests: Sequence[TestFile], mutant: Mutant, seconds: dict[TestFile, float]) -> list[TestFile]:
-    """In the order in which they run: those beside the mutant, then others as the budget allows, and at least one."""
+    """The tests to run, in order: those beside the mutant, then others as the budget allows, and at least one."""
     beside = f"tests/{mutant.file.parent}/".replace("tests/clients/heed_client", "tests/clients")
     chosen: list[TestFile] = []
     left = float(BUDGET_S)

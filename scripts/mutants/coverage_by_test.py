@@ -1,4 +1,4 @@
-"""Run each file of tests under coverage, its servers and commands too, and keep which file runs which line."""
+"""Run each file of tests under coverage, with its servers and commands, and store the lines that each file runs."""
 
 import json
 import os
@@ -32,7 +32,7 @@ source =
 
 
 class TestFile(NamedTuple):
-    """A file of tests, of which those with ``marker`` run."""
+    """A file of tests; only the tests with ``marker`` run."""
 
     path: str
     marker: str
@@ -51,13 +51,13 @@ class Failure(NamedTuple):
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Variables with which commands import the packages of the checkout ``root``."""
+    """The environment in which commands import the packages of the checkout ``root``."""
     path = os.pathsep.join((str(root), str(root / "clients")))
     return os.environ | {"PYTHONPATH": path, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def test_files(root: Path) -> list[TestFile]:
-    """Those of the checkout ``root``; a file with tests of both markers is there twice."""
+    """The files of tests of the checkout ``root``; a file with tests of both markers is listed twice."""
     files = {file.relative_to(root).as_posix(): file for file in sorted((root / "tests").rglob("test_*.py"))}
     return [
         TestFile(name, marker)
@@ -116,7 +116,7 @@ class Measurement:
                 return -1
 
     def seconds(self) -> dict[TestFile, float]:
-        """How long each file took."""
+        """The duration of each file of tests."""
         stored = json.loads(self._seconds.read_text())
         return {_test_file(context): seconds for context, seconds in stored.items()}
 
@@ -129,7 +129,7 @@ class Measurement:
         return [_test_file(context) for context in self._lines[file].get(line, []) if context]
 
     def shares(self, *markers: str) -> Iterator[tuple[str, float, float]]:
-        """Of each folder the shares of lines and of branches that the tests with one of ``markers`` run."""
+        """For each folder, the shares of lines and branches that the tests with one of ``markers`` run."""
         coverage = Coverage(data_file=str(self.folder / "data"), config_file=False, branch=True)
         coverage.load()
         contexts = [rf"^{marker}\|" for marker in markers]

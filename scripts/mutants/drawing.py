@@ -1,4 +1,4 @@
-"""Draw mutants of the code: the same ones for a seed, whatever changes elsewhere in the code."""
+"""Draw mutants of the code: a seed gives the same ones after changes elsewhere in the code."""
 
 import ast
 import hashlib
@@ -46,7 +46,7 @@ def draw(root: Path, folders: Iterable[str], count: int, seed: int) -> list[Muta
 
 
 class _Place(NamedTuple):
-    """A place in a file, by the text of its line and the lines like it, so that it outlives a change elsewhere."""
+    """A place in a file, identified by the text of its line and the lines like it, not by its line number."""
 
     file: Path
     key: str
