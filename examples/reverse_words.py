@@ -46,7 +46,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def main(folder: Path) -> None:
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # of small matrices several take longer
+    torch.set_num_threads(1)  # with small matrices, more threads are slower
     size = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
     tokens = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": None}

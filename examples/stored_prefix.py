@@ -29,7 +29,7 @@ config = TransformerConfig(
 
 
 def logits(hidden: torch.Tensor) -> torch.Tensor:
-    """Of the next token; the table of embeddings is the output layer, too."""
+    """The logits of the next token; the table of embeddings is the output layer, too."""
     return hidden @ model.embeddings["word"].weight.T
 
 
