@@ -1,7 +1,7 @@
 """Load by Locust: ``locust -f deploy/locust/locustfile.py --host http://127.0.0.1:8000``.
 
-Each user asks scaled dot-product attention, twice as often in JSON as in binary. HEED_BLOCK names another block whose
-inputs are query, key and value; HEED_M and HEED_D its positions and width.
+Each user requests scaled dot-product attention, twice as often in JSON as in binary. HEED_BLOCK names another block
+with the inputs query, key and value; HEED_M and HEED_D are the number of positions and the width.
 """
 
 import json
@@ -29,7 +29,7 @@ BINARY = HEAD + b"".join(array("f", flat).tobytes() for flat in TENSORS.values()
 
 
 class User(FastHttpUser):
-    """Asks again as soon as it is answered; ``constant(1)`` would make it think for a second."""
+    """Sends the next request as soon as it has the response; ``constant(1)`` would wait a second."""
 
     wait_time = constant(0)
 

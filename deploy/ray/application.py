@@ -52,8 +52,8 @@ class Heed:
 def application(settings: dict[str, Any]) -> serve.Application:
     """The Ray application with ``settings``, named as for ``heed serve``; others come from the environment.
 
-    Beside these there are ``memory_copies``, the nodes that have each part of a memory, and ``memory_part_bytes``, the
-    size of a part.
+    Further settings are ``memory_copies``, the number of nodes that have each part of a memory, and
+    ``memory_part_bytes``, the size of a part.
 
     Raises:
         ValueError: a setting is unknown or wrong, or belongs to Ray's server.

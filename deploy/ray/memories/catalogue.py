@@ -1,7 +1,7 @@
-"""Which memories there are, and on which nodes: one actor for the whole cluster.
+"""The catalogue of memories and the nodes that have them: one actor for the whole cluster.
 
-It keeps nothing on disk. Every node keeps the layouts of the memories that it has parts of, and a new catalogue, which
-Ray starts when the node of the old one is lost, reads them.
+It writes nothing to disk. Every node stores the layouts of the memories that it has parts of. When the node of the
+catalogue is lost, Ray starts a new one, which reads them.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from service.memories.store import new_id
 
 log = logging.getLogger("heed")
 
-WATCH_S = 1.0  # between two looks at the cluster's nodes
-IDLE_S = 10.0  # for which a memory was not used that may be evicted
+WATCH_S = 1.0  # interval between checks of the cluster's nodes
+IDLE_S = 10.0  # a memory that was used more recently is not evicted
 
 
 @dataclass(slots=True)
 class _Memory:
-    """A memory. ``lengths`` is None while no node is there that knows how long its last part is."""
+    """A memory. ``lengths`` is None while all nodes with its last part are absent."""
 
     layout: Layout
     lengths: tuple[int, ...] | None
     appends: int = 0
     used: float = field(default_factory=time.monotonic)  # last
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of what changes its layout or lengths
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while its layout or lengths change
 
 
 class Catalogue:
@@ -52,12 +52,12 @@ class Catalogue:
         self._watch: asyncio.Task[None] | None = None
 
     async def configure(self, settings: MemorySettings) -> None:
-        """Take other settings for what is stored from now on."""
+        """Set other settings for the parts that are stored from now on."""
         self._settings = settings
         await self._ready()
 
     async def _ready(self) -> None:
-        """Return when every node has reported its parts. Before that, a memory that is not known here may exist."""
+        """Return when every node has reported its parts. Before that, a memory that is unknown here may exist."""
         async with self._starting:
             if self._watch is None:
                 until = time.monotonic() + ANSWER_S
@@ -73,7 +73,7 @@ class Catalogue:
         """Store a memory whose parts have these starts, lengths, and references to their keys and values.
 
         Raises:
-            NoRoom: the nodes have none.
+            NoRoom: the nodes have no room.
         """
         await self._ready()
         layout = Layout(id=new_id(), version=0, description=description, parts=())
@@ -92,12 +92,12 @@ class Catalogue:
         return self._snapshot(memory)
 
     async def get(self, id: str, owner: str | None) -> Snapshot:
-        """Raises NotFound, PartsMissing."""
+        """The memory of ``owner`` with this id; raises NotFound, PartsMissing."""
         memory = await self._find(id, owner)
         return self._snapshot(memory)
 
     async def all(self, owner: str | None) -> list[Snapshot | tuple[str, str]]:
-        """The memories of ``owner``, or of all for None; of one whose length is not known, its id and the reason."""
+        """The memories of ``owner``, or all for None; for one of unknown length, its id and the reason."""
         await self._ready()
         listed: list[Snapshot | tuple[str, str]] = []
         for id, memory in sorted(self._memories.items()):
@@ -119,8 +119,8 @@ class Catalogue:
         """Append the first ``counts[i]`` of new keys and values to each row i, all or none.
 
         Raises:
-            Conflict: the rows have not the ``expected`` lengths.
-            NotFound, PartsMissing, NoRoom: as the others.
+            Conflict: the rows do not have the ``expected`` lengths.
+            NotFound, PartsMissing, NoRoom: as ``get`` and ``create``.
         """
         memory = await self._find(id, owner)
         async with memory.lock:
@@ -141,11 +141,11 @@ class Catalogue:
             return self._snapshot(memory)
 
     async def delete(self, id: str, owner: str | None) -> None:
-        """Raises NotFound."""
+        """Delete a memory; raises NotFound."""
         await self._remove(await self._find(id, owner))
 
     async def drop(self, id: str, holder: Holder) -> None:
-        """Record that ``holder`` cannot read its part, where others can."""
+        """Remove ``holder``, which cannot read its part, if the part has other holders."""
         memory = await self._find(id, None)
         async with memory.lock:
             for place, part in enumerate(memory.layout.parts):
@@ -180,7 +180,7 @@ class Catalogue:
         counts: Sequence[int],
         rows: list[Any],
     ) -> bool:
-        """Append to the last part where it has room; those holders that cannot are no longer holders."""
+        """Append to the last part if it has room, and remove the holders that fail; return False without room."""
         layout, place = memory.layout, len(memory.layout.parts) - 1
         last, local = layout.parts[place], layout.part(place, lengths).lengths
         longest = max(end - start for start, end in zip(last.starts, new, strict=True))
@@ -204,20 +204,20 @@ class Catalogue:
         return True
 
     async def _without(self, memory: _Memory, place: int, lost: Collection[Holder]) -> None:
-        """Take ``lost`` from the holders of a part, and delete what they have of it."""
+        """Remove ``lost`` from the holders of a part, and delete their copies of it."""
         await self._hold(memory, place, [one for one in memory.layout.parts[place].holders if one not in lost])
         actors = self._cluster.actors
         await gathered(actors[store].delete.remote([id]) for store, id in lost if store in actors)
 
     async def _hold(self, memory: _Memory, place: int, holders: Sequence[Holder]) -> None:
-        """Make ``holders`` those of a part, in the layouts of all nodes."""
+        """Set the holders of a part to ``holders``, in the layouts of all nodes."""
         part = PartLayout(starts=memory.layout.parts[place].starts, holders=tuple(holders))
         layout = memory.layout.with_part(place, part)
         await self._publish(layout)
         memory.layout = layout
 
     async def _stored(self, layout: Layout, lengths: tuple[int, ...], rows: list[Any]) -> tuple[Holder, ...]:
-        """Store another part of ``layout`` on as many nodes as it is to have copies."""
+        """Store another part of ``layout`` on one node for each of its copies."""
         description = layout.description
         size = description.nbytes(max(1, *lengths))
         holders: list[Holder] = []
@@ -240,7 +240,7 @@ class Catalogue:
         return tuple(holders)
 
     async def _evict(self) -> bool:
-        """Delete the memory that was used least recently, if there is one that was not used for a while."""
+        """Delete the least recently used memory, unless it was used within ``IDLE_S``; return whether that was done."""
         oldest = min(self._memories.values(), key=lambda memory: memory.used, default=None)
         if oldest is None or time.monotonic() - oldest.used < IDLE_S:
             return False
@@ -263,7 +263,7 @@ class Catalogue:
         await gathered(actors[store].delete.remote(own) for store, own in ids.items() if store in actors)
 
     async def _publish(self, layout: Layout) -> set[str]:
-        """Give every node with a part of it the new layout; answer the stores that could not be reached.
+        """Send the new layout to every node with a part of it; return the stores that could not be reached.
 
         If they come back, their copy is older than the others'.
         """
@@ -305,7 +305,7 @@ class Catalogue:
                     await self._measure(memory, {holder: reports[holder] for holder in last if holder in reports})
 
     async def _delete_stale(self, store: str, parts: Sequence[StoredPart]) -> None:
-        """Delete the parts of a new store that are of no memory any more."""
+        """Delete the parts of a new store that no longer belong to a memory."""
         stale = []
         for part in parts:
             memory = self._memories.get(part.layout.id) if part.layout else None
@@ -315,9 +315,9 @@ class Catalogue:
             await gathered([self._cluster.actors[store].delete.remote(stale)])
 
     async def _measure(self, memory: _Memory, holders: Mapping[Holder, StoredPart]) -> None:
-        """Learn how long the last part is from ``holders`` of it that have come.
+        """Set the lengths of the last part from new ``holders`` of it.
 
-        Where they differ, the catalogue ended during an append: it was not confirmed, and is kept.
+        If they differ, the catalogue ended during an append, which was not confirmed; the appended keys are kept.
         """
         layout, last = memory.layout, memory.layout.parts[-1]
         best = max((part.lengths for part in holders.values()), key=sum)
@@ -329,7 +329,7 @@ class Catalogue:
             await self._without(memory, len(layout.parts) - 1, shorter)
 
     async def _copy_again(self, memory: _Memory) -> None:
-        """Replace the copies of lost nodes, where there are nodes for them."""
+        """Replace the copies of lost nodes, if other nodes have room."""
         async with memory.lock:
             for place, part in enumerate(memory.layout.parts):
                 there = [holder for holder in part.holders if holder.store in self._cluster.actors]
@@ -351,7 +351,7 @@ class Catalogue:
 
 
 def start(settings: MemorySettings) -> Any:
-    """The cluster's catalogue, which is started with these settings if there is none."""
+    """The cluster's catalogue, which is started with these settings if it does not run yet."""
     options = {
         "name": NAME,
         "namespace": NAMESPACE,

@@ -1,4 +1,4 @@
-"""The nodes of the Ray cluster as the catalogue sees them: an actor on each, which it starts, and the store it has."""
+"""The nodes of the Ray cluster for the catalogue: the actor that it starts on each, and the actor's store."""
 
 import asyncio
 import logging
@@ -18,18 +18,18 @@ log = logging.getLogger("heed")
 
 NAMESPACE = "heed"
 NAME = "memories"
-ANSWER_S = 30.0  # for an answer of a node, after which it counts as lost
-CALLS = 8  # of a node, at one time
+ANSWER_S = 30.0  # a node that does not answer within this time counts as lost
+CALLS = 8  # concurrent calls of a node
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """Of all nodes.
+    """The settings of all nodes.
 
     Args:
         folder, limit: as for ``MemoryNode``.
-        copies: of each part, on different nodes, as far as there are so many.
-        part_bytes: about so large a part may be.
+        copies: number of copies of each part, on different nodes; fewer if the cluster has fewer nodes.
+        part_bytes: approximate limit on the size of a part.
     """
 
     folder: Path | None
@@ -54,7 +54,7 @@ class Cluster:
 
     @property
     def actors(self) -> dict[str, Any]:
-        """The actors of the stores that are there."""
+        """The actors of the nodes that answer, by store."""
         return {node.status.store: node.actor for node in self._nodes.values() if node.status}
 
     @property
@@ -67,7 +67,7 @@ class Cluster:
         return all(node.status for node in self._nodes.values())
 
     async def look(self, settings: MemorySettings) -> list[tuple[str, list[StoredPart]]]:
-        """Start an actor on each new node, forget the nodes that are lost; answer new stores with their parts."""
+        """Start an actor on each new node, and remove lost nodes; return new stores with their parts."""
         alive = {
             node["NodeID"]
             for node in await asyncio.to_thread(ray.nodes)
@@ -89,13 +89,14 @@ class Cluster:
         return stores
 
     async def count(self) -> None:
-        """Ask all nodes how much room they have."""
+        """Update the room of all nodes."""
         await self._ask()
 
     def choose(self, size: int, without: Collection[str], layout: Layout) -> str | None:
-        """A store with ``size`` bytes of room for another part of ``layout``; they are taken until it is asked again.
+        """A store with ``size`` bytes of room for another part of ``layout``, which are reserved until ``count``.
 
-        That with the fewest of its parts, so that all nodes work on a query, and of these that with most room.
+        It is the store with the fewest parts of ``layout``, so that all nodes work on a query, and among these the one
+        with the most room.
         """
         counts = Counter(holder.store for part in layout.parts for holder in part.holders)
         fitting = [
@@ -110,7 +111,7 @@ class Cluster:
         return status.store
 
     async def _ask(self) -> Sequence[tuple[_Node, NodeStatus]]:
-        """Ask all nodes for their status; answer those with a store that was not there before."""
+        """Request the status of all nodes; return those with a new store."""
         nodes = [*self._nodes.values()]
         new = []
         for node, status in zip(nodes, await gathered(node.actor.status.remote() for node in nodes), strict=True):
@@ -122,7 +123,7 @@ class Cluster:
 
 
 async def gathered(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """The answers of nodes, or in place of each the error that the node raised, or of a node that does not answer."""
+    """The answer of each call, or in its place the error that the node raised, or that of a node without an answer."""
     answers = await asyncio.gather(*map(_answer, calls), return_exceptions=True)
     return [answer.cause if isinstance(answer, ray.exceptions.RayTaskError) else answer for answer in answers]
 
@@ -133,7 +134,7 @@ async def _answer(call: Awaitable[Any]) -> Any:
 
 
 def _actor(node_id: str, settings: MemorySettings) -> Any:
-    """The actor on a node, which lives as long as the node: the service may be replaced meanwhile."""
+    """The actor on a node, which runs as long as the node, even if the service is replaced."""
     options = {
         "name": f"{NAME}-{node_id}",
         "namespace": NAMESPACE,

@@ -1,4 +1,4 @@
-"""The inputs of a request that a cluster's memory has: computed where they are, or fetched."""
+"""The inputs of a request that are in a cluster's memory: their nodes compute with them, or they are fetched."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ from service.model.model import Model
 class ClusterInputs(StoredInputs):
     """The inputs of one request that are on other nodes: the nodes attend to their parts, which are merged here.
 
-    Where a block needs all keys in one place, they are fetched.
+    If a block needs all keys in one place, they are fetched.
     """
 
-    is_quick = False  # it waits for others
+    is_quick = False  # it waits for other nodes
 
     def __init__(self, memory: ClusterMemory, reference: Reference, model: Model, store: Any) -> None:
         super().__init__(memory, reference, model, store)
@@ -43,7 +43,7 @@ class ClusterInputs(StoredInputs):
         return estimate
 
     def verify(self) -> None:
-        """There is nothing to do: the nodes check their parts."""
+        """Do nothing: the nodes check their parts."""
 
     def run(
         self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str], _options: RunOptions | None
@@ -52,7 +52,7 @@ class ClusterInputs(StoredInputs):
 
         Raises:
             PartsMissing, Gone: all nodes with some of the keys are lost, or their files are damaged.
-            Conflict: another request appended meanwhile.
+            Conflict: another request has appended in the meantime.
         """
         if isinstance(graph.session, StreamingSession):
             computed = self._attend(graph.session, inputs, outputs)
@@ -121,10 +121,10 @@ class ClusterInputs(StoredInputs):
         return {**inputs, **{name: self._shaped(name, array) for name, array in zip(self.names, whole, strict=True)}}
 
     def _answers(self, parts: Mapping[int, Part], ask: Callable[[Any, Mapping[int, str]], Any]) -> dict[int, Any]:
-        """What a holder of each of ``parts`` answers. ``ask`` calls a node with the ids of its parts, by their numbers.
+        """The answers of holders of ``parts``. ``ask`` calls a node with the ids of its parts, by their numbers.
 
         Raises:
-            PartsMissing, Gone, NotFound: no holder of a part is there or can read it, or the memory was deleted.
+            PartsMissing, Gone, NotFound: no holder of a part answers or can read it, or the memory was deleted.
         """
         answers: dict[int, Any] = dict.fromkeys(parts)
         errors: dict[Holder, Exception | None] = {}  # of holders that did not answer
@@ -152,7 +152,7 @@ class ClusterInputs(StoredInputs):
     def _holder(
         self, place: int, part: Part, errors: Mapping[Holder, Exception | None], chosen: Mapping[str, Mapping[int, str]]
     ) -> Holder:
-        """The holder of a part that has fewest other parts to work on, of those that have not failed."""
+        """The holder of a part with the fewest other parts to work on, among those that have not failed."""
         for is_last_try in (False, True):
             holders = self._snapshot.layout.parts[place].holders
             there = [holder for holder in holders if holder.store in self._snapshot.nodes and holder not in errors]
@@ -167,7 +167,7 @@ class ClusterInputs(StoredInputs):
 
 
 def _results(call: Any, count: int) -> Sequence[Any]:
-    """What a node answers for each of ``count`` parts; None for all if it is lost."""
+    """A node's answers for ``count`` parts; None for each if the node is lost."""
     try:
         answers: Sequence[Any] = ray.get(call, timeout=CALL_S)
         return answers

@@ -1,4 +1,4 @@
-"""Where the parts of a memory are."""
+"""The places of a memory's parts in the stores of nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Holder(NamedTuple):
 
 
 class PartLayout(BaseModel):
-    """A part of the keys, which all of ``holders`` have, and the place of its first key in each row of the batch."""
+    """A part of the keys: its ``holders``, and the place of its first key in each row of the batch."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,7 +47,7 @@ class Layout(BaseModel):
         return Part(starts, [end - start for start, end in zip(starts, ends, strict=True)])
 
     def with_part(self, place: int, part: PartLayout) -> "Layout":
-        """The next version, where ``part`` is number ``place``."""
+        """The next version, in which ``part`` is number ``place``."""
         parts = (*self.parts[:place], part, *self.parts[place + 1 :])
         return self.model_copy(update={"version": self.version + 1, "parts": parts})
 
@@ -64,7 +64,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of all memories: how many, bytes of their files, the limit on these, and memories evicted so far.
+    """Totals of all memories: their number, the bytes of their files and the limit on these, and the evictions so far.
 
     ``instance`` is the name of the catalogue that counted them.
     """
@@ -77,6 +77,6 @@ class Totals:
 
 
 def missing(part: Part) -> PartsMissing:
-    """The error of a request that needs a part which no node has."""
+    """The error of a request that needs a part on lost nodes."""
     start, end = min(part.starts), max(map(sum, zip(part.starts, part.lengths, strict=True)))
     return PartsMissing(f"keys {start} to {end - 1} of the memory are on lost nodes", "memory")

@@ -1,4 +1,4 @@
-"""A memory of the cluster as a replica of the service knows it."""
+"""A memory of the cluster in a replica of the service."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -8,11 +8,11 @@ from deploy.ray.memories.layout import Snapshot
 from service.memories.memory import Description
 from service.memories.state import State
 
-CALL_S = 90.0  # for an answer of the catalogue or a node
+CALL_S = 90.0  # time limit for an answer of the catalogue or a node
 
 
 class ClusterMemory:
-    """A memory that is split over nodes. It has no numbers here, only their shapes."""
+    """A memory that is split over nodes. This object has no keys and values, only their shapes."""
 
     is_verified = True
 
@@ -42,8 +42,8 @@ class ClusterMemory:
         return state, key, value
 
     def verify(self) -> None:
-        """There is nothing to do: each node checks its parts."""
+        """Do nothing: each node checks its parts."""
 
     def use(self) -> AbstractContextManager[None]:
-        """A memory that was used in the last seconds is not evicted."""
+        """An empty context: a memory that was used in the last seconds is not evicted."""
         return nullcontext()

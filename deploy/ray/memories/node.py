@@ -1,4 +1,4 @@
-"""The parts of memories that are on one node: an actor for each node, whose files are those of one server."""
+"""The parts of memories that are on one node: an actor for each node, with files like those of one server."""
 
 import errno
 import math
@@ -38,7 +38,7 @@ class StoredPart:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The name of a node's store, and the bytes that it may have and has."""
+    """The name of a node's store, its limit in bytes, and the bytes in use."""
 
     store: str
     limit: int
@@ -62,8 +62,8 @@ class MemoryNode:
     """The store of one node.
 
     Args:
-        folder: of the parts, which are kept; nodes of one machine take one folder each in it. None = a temporary one.
-        limit: of the bytes of all parts.
+        folder: where the parts are kept; each node of a machine has its own folder in it. None = a temporary one.
+        limit: largest number of bytes of all parts.
     """
 
     def __init__(self, folder: Path | None, limit: int) -> None:
@@ -84,16 +84,16 @@ class MemoryNode:
         return [self._described(memory) for memory in self._store.all(None) if isinstance(memory, Memory)]
 
     def store(self, description: Description, lengths: tuple[int, ...], rows: Sequence[Any]) -> str:
-        """Store the key [*lead, n, d_k] and value [*lead, n, d_v] of a part, and answer its id.
+        """Store the key [*lead, n, d_k] and value [*lead, n, d_v] of a part; return its id.
 
         Raises:
-            NoRoom: there is none.
+            NoRoom: the store has no room.
         """
         key, value = _fetched(rows)
         return self._store.create(description, np.ascontiguousarray(key), np.ascontiguousarray(value), lengths).id
 
     def copy(self, source: Any, id: str, description: Description, lengths: tuple[int, ...]) -> str:
-        """Store a copy of the part ``id`` of the node ``source``, and answer its id here."""
+        """Store a copy of the part ``id`` of the node ``source``; return its id here."""
         (rows,) = ray.get(source.rows.remote([(id, lengths)]))
         if isinstance(rows, HeedError):
             raise rows
@@ -108,7 +108,7 @@ class MemoryNode:
         """Append the first ``counts[i]`` keys and values to row i, which has ``expected[i]``.
 
         Raises:
-            Conflict: it has not.
+            Conflict: row i does not have ``expected[i]`` keys.
             NoRoom, NotFound, Gone: as ``MemoryStore.append``.
         """
         memory = self._verified(id)
@@ -121,7 +121,7 @@ class MemoryNode:
         scale: float | None,
         outputs: list[str],
     ) -> list[dict[str, np.ndarray] | Exception]:
-        """The ``outputs`` of each part: its id, how many keys of each row count, and its own inputs.
+        """The ``outputs`` of each part, which is given by its id, the number of keys of each row, and its own inputs.
 
         ``shared`` are the inputs that all parts have. A part that cannot be read has an error in place of outputs.
         """
@@ -136,7 +136,7 @@ class MemoryNode:
         return answers
 
     def rows(self, parts: Sequence[tuple[str, Sequence[int]]]) -> list[tuple[np.ndarray, np.ndarray] | Exception]:
-        """The keys and values of each part, whose rows have at least these lengths; or an error in place of them."""
+        """The keys and values of each part, whose rows have at least these lengths, or an error."""
         answers: list[tuple[np.ndarray, np.ndarray] | Exception] = []
         for id, lengths in parts:
             try:
@@ -146,7 +146,7 @@ class MemoryNode:
         return answers
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete parts; those that are not there are no error."""
+        """Delete parts; absent parts are ignored."""
         for id in ids:
             with suppress(NotFound):
                 self._store.delete(id, None)
@@ -173,7 +173,7 @@ def _claimed(folder: Path | None) -> Folder:
     """A temporary folder, or the first folder in ``folder`` that no other node of this machine uses.
 
     Raises:
-        OSError: it cannot be used.
+        OSError: the folder cannot be used.
     """
     if folder is None:
         return Folder(None)

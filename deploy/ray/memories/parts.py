@@ -18,14 +18,14 @@ class Part:
     lengths: Sequence[int]
 
     def local(self, keys: np.ndarray) -> np.ndarray:
-        """The places ``keys`` [batch, m] counted from the part's first key, and no further than its ends."""
+        """The places ``keys`` [batch, m], counted from the part's first key and limited to the part."""
         starts, lengths = (np.asarray(of_rows)[:, None] for of_rows in (self.starts, self.lengths))
         places: np.ndarray = np.clip(keys - starts, 0, lengths)
         return places
 
 
 def part_outputs(outputs: Sequence[str]) -> list[str]:
-    """The outputs that a run over a part must have for ``merge_parts`` to answer ``outputs``."""
+    """The outputs that a run over a part must have, so that ``merge_parts`` can return ``outputs``."""
     return [
         "top",
         "total",

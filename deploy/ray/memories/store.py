@@ -1,4 +1,4 @@
-"""The memories of a cluster, in place of those of one machine: what a replica of the service sees of them."""
+"""The memories of a cluster for a replica of the service, in place of those of one machine."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ SMALL_BYTES = 1 << 16  # arrays up to this size go with a call, larger ones by R
 
 
 class ClusterStore:
-    """The memories of the cluster, as ``MemoryStore`` has those of a machine."""
+    """The memories of the cluster, with the interface of ``MemoryStore``, which has those of a machine."""
 
     is_remote = True
 
@@ -33,7 +33,7 @@ class ClusterStore:
 
     @property
     def limit(self) -> int:
-        """The bytes that all memories may take, on all nodes."""
+        """The limit on the bytes of all memories, on all nodes."""
         return self.totals.limit
 
     @property
@@ -49,10 +49,10 @@ class ClusterStore:
         return self.totals.used
 
     def close(self) -> None:
-        """Leave the memories where they are: they are those of the cluster."""
+        """Do nothing: the memories belong to the cluster."""
 
     def sweep(self) -> None:
-        """Ask how many memories there are; and give a new catalogue the settings."""
+        """Update the totals of the memories, and send the settings to a new catalogue."""
         totals: Totals = self.call("totals")
         if totals.instance != self.totals.instance:
             self.call("configure", self._settings)
@@ -65,8 +65,8 @@ class ClusterStore:
         """Store ``key`` [*lead, n, d_k] and ``value`` [*lead, n, d_v]; row i of the batch has ``lengths[i]`` keys.
 
         Raises:
-            NoRoom: the nodes have none.
-            NotReady: a node was lost meanwhile.
+            NoRoom: the nodes have no room.
+            NotReady: a node was lost in the meantime.
         """
         n = key.shape[-2]
         count = max(1, -(-description.nbytes(n) // self._settings.part_bytes))
@@ -80,11 +80,11 @@ class ClusterStore:
         return ClusterMemory(self.call("create", description, parts))
 
     def get(self, id: str, owner: str | None) -> ClusterMemory:
-        """The memory of ``owner`` with this id; None may have any.
+        """The memory of ``owner`` with this id, or that of any owner for None.
 
         Raises:
-            NotFound: there is none, or it has expired, or another owner has it.
-            PartsMissing: its length is on a node that is lost.
+            NotFound: the memory does not exist, has expired, or belongs to another owner.
+            PartsMissing: all nodes that have its length are lost.
         """
         try:
             return ClusterMemory(self.call("get", id, owner))
@@ -93,13 +93,13 @@ class ClusterStore:
             raise
 
     def all(self, owner: str | None) -> Iterator[ClusterMemory | tuple[str, Gone]]:
-        """The memories of ``owner``, or of all for None; of one that cannot be described, its id and the reason."""
+        """The memories of ``owner``, or all for None; for one that cannot be described, its id and the reason."""
         self.sweep()
         for listed in self.call("all", owner):
             yield ClusterMemory(listed) if isinstance(listed, Snapshot) else (listed[0], Gone(listed[1]))
 
     def find(self, contents: Collection[str], owner: str) -> ClusterMemory | None:
-        """A memory of ``owner`` to which nothing was appended since one of ``contents`` was stored in it."""
+        """A memory of ``owner`` that was stored with one of ``contents``, and to which nothing was appended since."""
         for memory in self.all(owner):
             is_whole = isinstance(memory, ClusterMemory) and not memory.snapshot.appends
             if isinstance(memory, ClusterMemory) and is_whole and memory.description.content in contents:
@@ -107,7 +107,7 @@ class ClusterStore:
         return None
 
     def delete(self, id: str, owner: str | None) -> None:
-        """Raises NotFound."""
+        """Delete a memory; raises NotFound."""
         self.call("delete", id, owner)
 
     def append(
@@ -121,7 +121,7 @@ class ClusterStore:
         """Append to row i the first ``counts[i]`` of the new keys and values, all or none.
 
         Raises:
-            Conflict: the rows have not the ``expected`` lengths.
+            Conflict: the rows do not have the ``expected`` lengths.
             NotFound, NoRoom, NotReady: it was deleted, the nodes have no room, or a node was lost.
         """
         dtype = memory.description.dtype
@@ -137,10 +137,10 @@ class ClusterStore:
         self._catalogue.drop.remote(id, holder)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """What the catalogue answers.
+        """Call ``method`` of the catalogue; return its result.
 
         Raises:
-            NotReady: it does not answer, as the node with it is lost; Ray starts another.
+            NotReady: the catalogue does not answer, because its node is lost; Ray starts another.
             HeedError: the catalogue's own.
         """
         try:
