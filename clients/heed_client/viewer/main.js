@@ -1,4 +1,4 @@
-// Starts the page: with the data in the document if there are any, else with the server that the document came from.
+// Starts the page with the data in the document, or without data with the server that the document came from.
 import { html, render } from "vendor/preact.js";
 import { ServerApp } from "heed/page/server_app.js";
 import { restoreTheme } from "heed/page/header.js";

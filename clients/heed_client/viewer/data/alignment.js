@@ -1,9 +1,9 @@
-// Which tokens of two texts are the same.
+// Find the tokens that two texts share.
 
 const MOST_CELLS = 4e6; // of the table of a comparison; beyond it only the common beginning and end are found
 
 /**
- * For each word of one list the place of the same word in the other, in order: the longest common subsequence. -1: none.
+ * For each word of one list, the place of the same word in the other: the longest common subsequence. -1 = none.
  * @param {string[]} one @param {string[]} other @returns {number[]}
  */
 export function same(one, other) {
@@ -31,8 +31,8 @@ export function same(one, other) {
 }
 
 /**
- * For each word of one list the place of its counterpart in the other: the same word, or the one that replaces it, where
- * as many words are replaced as replace them. -1: none.
+ * For each word of one list, the place of its counterpart in the other: the same word, or the word that replaces it if
+ * the replaced and the new words are equally many. -1 = none.
  * @param {string[]} one @param {string[]} other @returns {number[]}
  */
 export function counterparts(one, other) {

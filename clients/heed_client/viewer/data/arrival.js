@@ -1,23 +1,23 @@
-// How much of an answer is here: small pictures can be drawn before its last byte has come.
+// The part of an answer that has arrived: small pictures can be drawn before the last byte.
 
 export class Arrival {
   constructor() {
-    /** Pictures that are here: the first ones. */
+    /** Number of pictures that have arrived. */
     this.ready = 0;
-    /** Also what comes behind the pictures. */
+    /** Whether the rest of the answer has arrived, too. */
     this.isWhole = false;
     /** @type {Set<() => void>} */
     this._listeners = new Set();
-    /** Resolves when all is here; rejects if it never will be. @type {PromiseWithResolvers<void>} */
+    /** Resolves when the whole answer has arrived; rejects on an error. @type {PromiseWithResolvers<void>} */
     this._whole = Promise.withResolvers();
-    this._whole.promise.catch(() => {}); // whoever waits is told
+    this._whole.promise.catch(() => {}); // those that await it handle the error
   }
 
   get whole() {
     return this._whole.promise;
   }
 
-  /** @param {number} ready  pictures that are here now */
+  /** @param {number} ready  number of pictures that have arrived */
   advance(ready) {
     if (ready <= this.ready) return;
     this.ready = ready;
@@ -28,7 +28,7 @@ export class Arrival {
     for (const listener of this._listeners) listener();
   }
 
-  /** All is here, or an error has ended it. @param {unknown} [error] */
+  /** The whole answer has arrived, or an error has ended it. @param {unknown} [error] */
   end(error) {
     if (error !== undefined) return this._whole.reject(error);
     this.isWhole = true;
@@ -37,7 +37,7 @@ export class Arrival {
     this._tell();
   }
 
-  /** @param {() => void} listener  is called when more is here @returns {() => void} that ends it */
+  /** @param {() => void} listener  is called when more has arrived @returns {() => void} that removes it */
   listen(listener) {
     this._listeners.add(listener);
     return () => this._listeners.delete(listener);

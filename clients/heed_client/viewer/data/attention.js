@@ -1,4 +1,4 @@
-// The attention of one run: small pictures of all heads at once, single heads when they are looked at.
+// The attention of one run: small pictures of all heads at once, single heads when they are shown.
 import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -9,7 +9,7 @@ import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
  * @property {string} text
  * @property {boolean} special  begins, separates or ends texts
  * @property {boolean} padding
- * @property {number} part  of a pair 0 or 1
+ * @property {number} part  0 or 1 in a pair
  * @property {boolean} [joined]  continues the word before it
  */
 /** @typedef {{queries: number[], keys: number[], held: number | null}} Counted  places of tokens that are visible; a key */
@@ -21,15 +21,15 @@ import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
  * @property {(layer: number, head: number) => Matrix} small  one head, pooled to at most POOL x POOL cells
  * @property {((layer: number, head: number, counted: Counted) => number[]) | null} statistics  of one head, as
  *   STATISTICS names them
- * @property {(() => Promise<Float32Array>) | null} received  [layers, heads, n] mean weight of each key; null: it is among
- *   the statistics, which are of the counted tokens. Else both are of all tokens
+ * @property {(() => Promise<Float32Array>) | null} received  [layers, heads, n] mean weight of each key, and then the
+ *   statistics are of all tokens; null = it is among the statistics, which are of the counted tokens
  * @property {(layer: number, head: number) => Promise<Matrix>} load  one head
- * @property {((settings: Settings) => Promise<Matrix>) | null} combine  by the server; null = computed here
+ * @property {((settings: Settings) => Promise<Matrix>) | null} combine  computed by the server; null = computed here
  * @property {((query: number) => Promise<Whole>) | null} [row]  [layers, heads, n] of one query; null = as the heads are
- * @property {((settings: Settings) => Matrix | null) | null} [peek]  what is selected, if it is here; null = ask
+ * @property {((settings: Settings) => Matrix | null) | null} [peek]  the selected matrix, if it is here; null = load
  * @property {() => Promise<Whole>} all
- * @property {import("heed/data/arrival.js").Arrival | null} arrival  of the small pictures; null = all are here
- * @property {string} axis  name of what `layers` counts: layer, or row of a batch
+ * @property {import("heed/data/arrival.js").Arrival | null} arrival  of the small pictures; null = all have arrived
+ * @property {string} axis  name of the axis `layers`: layer, or row of a batch
  */
 
 export const POOL = 64; // cells of a small picture, each way
@@ -44,12 +44,12 @@ export class Attention {
     this.n = parts.n;
     this.rows = parts.rows;
     this.columns = parts.columns;
-    /** How much of it is here; null = all. */
+    /** The part that has arrived; null = all. */
     this.arrival = parts.arrival;
     this._small = memoize(parts.small, this.heads);
-    // Before the end their scale is not known.
+    // The scale of the small pictures is unknown until the end.
     parts.arrival?.whole.then(() => (this._small = memoize(parts.small, this.heads))).catch(() => {});
-    /** The numbers that describe a head, as STATISTICS names them; null = nobody knows them. */
+    /** The numbers that describe a head, as STATISTICS names them; null = unknown. */
     this.statistics = parts.statistics;
     this.received = parts.received;
     this.axis = parts.axis;
@@ -71,7 +71,7 @@ export class Attention {
     return this._small(layer, head);
   }
 
-  /** Heads whose small pictures are here: the first ones. */
+  /** Number of heads whose small pictures have arrived: the first ones. */
   get ready() {
     return Math.min(this.arrival?.ready ?? Infinity, this.layers * this.heads);
   }
@@ -101,7 +101,7 @@ export class Attention {
     return { numbers: rows, unit };
   }
 
-  /** What the settings select: one head, or heads or layers combined. @param {Settings} settings @returns {Promise<Matrix>} */
+  /** The matrix that the settings select: one head, or heads or layers combined. @param {Settings} settings @returns {Promise<Matrix>} */
   selected(settings) {
     const { layer, head, combine } = settings;
     const combined = this._combine;
@@ -109,7 +109,7 @@ export class Attention {
     return this._cached(`${combine} ${layer}.${head}`, () => (combined ? combined(settings) : this._join(settings)));
   }
 
-  /** What the settings select, if it is here already. @param {Settings} settings @returns {Matrix | null} */
+  /** The matrix that the settings select, if it has arrived. @param {Settings} settings @returns {Matrix | null} */
   peek(settings) {
     const { layer, head, combine } = settings;
     const known = this._cache.get(combine === "none" ? `${layer}.${head}` : `${combine} ${layer}.${head}`);
@@ -141,7 +141,7 @@ export class Attention {
         () => this._cache.delete(key),
       );
     }
-    this._cache.set(key, found); // the last one used is the last one to go
+    this._cache.set(key, found); // the most recently used is removed last
     const [oldest] = this._cache.keys();
     if (this._cache.size > Math.max(2, Math.min(CACHED, Math.floor(5e7 / (this.m * this.n)))))
       this._cache.delete(oldest);
@@ -150,11 +150,11 @@ export class Attention {
 }
 
 /**
- * Attention of which all weights are here, or come.
+ * Attention whose weights have all arrived, or arrive during the run.
  * @param {Float32Array | Uint8Array} weights  [layers, heads, m, n]
  * @param {number} unit  what 1 in `weights` stands for
  * @param {number} layers @param {number} heads @param {Label[]} rows @param {Label[]} columns @param {string} axis
- * @param {import("heed/data/arrival.js").Arrival | null} [arrival]  of the weights; null = all are here
+ * @param {import("heed/data/arrival.js").Arrival | null} [arrival]  of the weights; null = all have arrived
  */
 export function complete(weights, unit, layers, heads, rows, columns, axis, arrival = null) {
   const [m, n] = [rows.length, columns.length];

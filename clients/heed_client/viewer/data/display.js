@@ -1,4 +1,4 @@
-// What is drawn of a matrix: which tokens are visible, and how high a colour each weight has.
+// The visible part of a matrix: which tokens are visible, and the colour level of each weight.
 import { maskOf } from "heed/data/matrix.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -13,7 +13,7 @@ import { maskOf } from "heed/data/matrix.js";
  * @property {Float32Array} levels  [m * n] from 0 to 1; NaN = masked, below the threshold is 0
  * @property {number} low @property {number} high  values of the levels 0 and 1; of each row if the range is that of rows
  * @property {boolean} isDiverging  values on both sides of 0, which is at level 0.5
- * @property {number} error  how far a value may be off
+ * @property {number} error  largest error of a value
  */
 
 const DECADES = 4; // of the logarithmic scale
@@ -86,7 +86,7 @@ export function show(matrix, rows, columns, settings, globalMax) {
   };
 }
 
-/** How high the colour of a value is, from 0 to 1; NaN = it is masked. @param {number} value @param {number} top  value of the level 1
+/** The level of a value's colour, from 0 to 1; NaN = masked. @param {number} value @param {number} top  value of the level 1
  *  @param {boolean} isDiverging @param {Pick<Settings, "scale" | "threshold">} settings */
 export function levelOf(value, top, isDiverging, { scale, threshold }) {
   if (value === -Infinity || value !== value) return NaN;
@@ -94,7 +94,7 @@ export function levelOf(value, top, isDiverging, { scale, threshold }) {
   return isDiverging ? 0.5 + (Math.sign(value) * level) / 2 : level;
 }
 
-/** How much the visible queries look at each visible key on average, as one row; null of scores and differences.
+/** How much the visible queries look at each visible key on average, as one row; null for scores and differences.
  *  @param {Shown} shown @param {Settings["scale"]} scale @returns {Shown | null} */
 export function received({ m, n, rows, columns, values, isDiverging, error }, scale) {
   if (isDiverging) return null;
@@ -109,7 +109,7 @@ export function received({ m, n, rows, columns, values, isDiverging, error }, sc
   return { m: 1, n, rows: rows.slice(0, 1), columns, values: means, levels, low: 0, high, isDiverging, error };
 }
 
-/** What is drawn of a head's small picture. @param {Matrix} matrix @param {Attention} attention
+/** The visible part of a head's small picture. @param {Matrix} matrix @param {Attention} attention
  *  @param {Settings} settings @param {number} [globalMax] */
 export function showSmall(matrix, { rows, columns }, settings, globalMax) {
   return show(matrix, poolLabels(rows, matrix.m), poolLabels(columns, matrix.n), settings, globalMax);
@@ -131,8 +131,8 @@ export function scaled(share, scale) {
 }
 
 /**
- * Numbers of a scale with the levels of their colours: its ends, the middle, and of the logarithmic one powers of ten.
- * Where each row has a scale of its own, they are shares of the row's largest weight.
+ * Numbers of a scale with the levels of their colours: its ends and middle, and powers of ten if it is logarithmic.
+ * If each row has its own scale, they are shares of the row's largest weight.
  * @param {Pick<Shown, "high" | "isDiverging">} shown @param {Settings["scale"]} scale
  * @returns {{level: number, text: string}[]} from the lowest to the highest
  */
@@ -174,7 +174,7 @@ export function largest(values, isDiverging) {
 }
 
 /**
- * Divide rows by their sums. Answers by how much an error in a weight may grow: both the weight and the sum are off.
+ * Divide rows by their sums. Returns the factor by which an error may grow: the weight and the sum both have errors.
  * @param {Float32Array} values @param {number} n
  */
 function renormalise(values, n) {
@@ -202,10 +202,10 @@ export function renormalised(matrix, rows, columns, settings) {
   return { ...matrix, values, error: shown.error };
 }
 
-/** How strong a level is: of values with two signs the distance from 0. @param {Pick<Shown, "isDiverging">} shown @param {number} level */
+/** The strength of a level: for values with two signs, the distance from 0. @param {Pick<Shown, "isDiverging">} shown @param {number} level */
 export const strength = ({ isDiverging }, level) => (isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0;
 
-/** A number as text, with four digits that count, or as few as it has. @param {number} value */
+/** A number as text, with up to four significant digits. @param {number} value */
 export function significant(value) {
   if (!Number.isFinite(value)) return format(value);
   const size = Math.abs(value);
@@ -213,10 +213,10 @@ export function significant(value) {
   return minus(text);
 }
 
-/** A number with the sign that it has in print. @param {string} text */
+/** A number with a typographic minus sign. @param {string} text */
 export const minus = (text) => text.replaceAll("-", "−");
 
-/** A number in a cell, at most four digits; 0 stands for nothing else, and a dot for what is small beside the others.
+/** A number in a cell, with at most four digits; 0 only for exactly 0, a dot for a number much smaller than the others.
  *  @param {number} value @param {number} top  the largest absolute number of all cells */
 export function short(value, top) {
   const size = Math.abs(value);
@@ -230,11 +230,11 @@ export function short(value, top) {
 export const percent = (share) =>
   share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
-/** A number of an output as a sentence has it: a share in per cent.
+/** A number of an output in a sentence: a weight as a percentage.
  *  @param {string} kind  the output @param {number} value @param {number} [error] */
 export const valueText = (kind, value, error = 0) => (kind.endsWith("weights") ? percent(value) : format(value, error));
 
-/** A weight as text: as exact as it is known. @param {number} value @param {number} [error] */
+/** A weight as text, with as many digits as are certain. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {
   if (value === -Infinity || value !== value) return "masked";
   if (value === Infinity) return "masked in the first";

@@ -1,15 +1,15 @@
-// Matrices of weights: one head's [m, n] in a flat array, and what is computed of them.
+// Matrices of weights: one head's [m, n] in a flat array, and computations with them.
 
 /**
  * @typedef {object} Matrix
  * @property {number} m  queries
  * @property {number} n  keys
  * @property {Float32Array} values  [m * n], row by row
- * @property {number} error  how far a value may be off: half a step of uint8, 0 if it is exact
+ * @property {number} error  largest error of a value: half a step of uint8, 0 if it is exact
  */
 
 /**
- * Numbers of a head as they came: as they are, or as levels of `unit` each, which are off by half of it at most.
+ * The matrix of a head from the numbers of an answer: floats, or levels of `unit` each with an error of at most half.
  * @param {Float32Array | Uint8Array} numbers  [m * n] @param {number} m @param {number} n @param {number} unit
  * @returns {Matrix}
  */
@@ -19,9 +19,9 @@ export function toMatrix(numbers, m, n, unit) {
 }
 
 /**
- * Which cells are masked: those of 0 on diagonals without any weight, as a causal mask or a window leaves them, and keys
- * without any weight. A softmax is above 0 elsewhere, however small. Weights of 8 bits may be rounded to 0: of them
- * only the causal mask is known.
+ * Which cells are masked: zeros on diagonals without any weight, as a causal mask or a window leaves them, and keys
+ * without any weight. A softmax is above 0 everywhere else. 8-bit weights may be rounded to 0, so only their causal
+ * mask is known.
  * @param {Matrix} matrix @returns {(row: number, column: number) => boolean}
  */
 export function maskOf({ m, n, values, error }) {
@@ -114,13 +114,13 @@ export function statistics({ m, n, values }, queries, keys, held) {
   return sums.map((sum, index) => sum / Math.max(1, index === 4 ? rowsWithPrevious : rows));
 }
 
-/** The cell of a place when so many places are pooled to so many cells, as the server pools.
+/** The cell of a place if `count` places are pooled to `cells` cells, as the server pools.
  *  @param {number} place @param {number} count  of places @param {number} cells */
 export const cellOf = (place, count, cells) => Math.floor(((place + 1) * cells - 1) / count);
 
 /**
  * The maximum of each cell of at most k x k, as the server pools: cell i has the places from floor(i m / k).
- * @param {Float32Array | Uint8Array} numbers  [m * n], as they came @param {number} m @param {number} n
+ * @param {Float32Array | Uint8Array} numbers  [m * n], from the answer @param {number} m @param {number} n
  * @param {number} unit  what 1 stands for @param {number} k @returns {Matrix}
  */
 export function pool(numbers, m, n, unit, k) {
@@ -139,7 +139,7 @@ export function pool(numbers, m, n, unit, k) {
   return toMatrix(pooled, rows, columns, unit);
 }
 
-/** What was added to the weights; where both are masked, so is the difference.
+/** The change of the weights; cells that are masked in both are masked.
  *  @param {Matrix} after @param {Matrix} before @returns {Matrix} */
 export function difference(after, before) {
   const values = after.values.map((value, i) =>

@@ -21,7 +21,7 @@ const SEQUENTIAL = {
 export const PALETTES = ["auto", ...Object.keys(SEQUENTIAL)];
 
 const BACK_DARK = "#11141a"; // of style.css
-const CONTRAST = 5.2; // of a head's colour; a line of two thirds of its opacity has 3, as WCAG 2 wants of graphics
+const CONTRAST = 5.2; // of a head's colour; a line of two thirds of its opacity has 3, as WCAG 2 requires of graphics
 
 const paper = matchMedia("print");
 let isAtPrinter = false;
@@ -29,11 +29,11 @@ let isAtPrinter = false;
 /** Whether the page is drawn for paper. */
 export const isPrinting = () => isAtPrinter || paper.matches;
 
-/** @param {() => void} redraw  for paper, and for the screen again, before the browser goes on */
+/** @param {() => void} redraw  for paper, and then for the screen, before the browser continues */
 export function onPrint(redraw) {
   const print = (/** @type {boolean} */ isOn) => () => {
     isAtPrinter = isOn;
-    document.documentElement.style.colorScheme = isOn ? "light" : ""; // not by @media print, which begins later
+    document.documentElement.style.colorScheme = isOn ? "light" : ""; // @media print would apply too late
     redraw();
   };
   addEventListener("beforeprint", print(true));
@@ -118,9 +118,9 @@ function luminance(r, g, b) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-/** A colour for each of the heads: of the rainbow Turbo, whose two halves colour-blind people tell apart as bluish and
- *  yellowish, and each half by its lightness. Darker, so that yellow is seen on white, and lighter on a dark page
- *  where the contrast would be too low.
+/** A colour for each head, from the rainbow Turbo: colour-blind people can tell its halves apart as bluish and
+ *  yellowish, and the colours of a half by their lightness. Colours are darkened so that yellow is visible on white,
+ *  and lightened on a dark page if their contrast is too low.
  *  @param {number} head @param {number} heads @param {boolean} [isOnDark]  else on white */
 export function headColour(head, heads, isOnDark = isDark()) {
   const colour = rgb(interpolateTurbo((head + 0.5) / heads)).darker(0.5);

@@ -1,30 +1,30 @@
-// What is patched, where, and how its effect is measured: the choices of the view Patch, and the grid that is drawn.
+// The choices of the view Patch (what is patched, where, and how its effect is measured), and its grid.
 import { minus } from "heed/data/display.js";
 import { DEFAULTS, SENTENCE } from "heed/data/state.js";
 
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
-/** @typedef {"from" | "scale" | "mean" | "add"} Action  what another text has there; nothing; the mean over the positions;
- *    with a direction added */
+/** @typedef {"from" | "scale" | "mean" | "add"} Action  replace by another text's activation, by zero or by the mean over the
+ *    positions; or add a direction */
 /** @typedef {"logit_difference" | "probability" | "kl" | "total_variation" | "cosine_distance"} Metric */
 /** @typedef {"layers" | "heads" | "positions" | "queries" | "keys"} Axis */
 /**
  * @typedef {object} Choices  as the URL has them, completed by defaults
- * @property {string} source  the text whose activations are put in, or added
- * @property {string} minus  the text whose activation is subtracted from what is added @property {number} scale  times what is added
+ * @property {string} source  the text whose activations replace others, or are added
+ * @property {string} minus  the text whose activation is subtracted from the added one @property {number} scale  factor of the added one
  * @property {string} at  site @property {Action} action
  * @property {string} over  the two axes of the grid
  * @property {Partial<Record<Axis, number>>} fixed  the selected index on other axes; all on those that are not named
  * @property {Metric} metric @property {string[]} tokens  of the metric: texts, or #id
  * @property {number | null} position  of the output that is measured; null = the last
  * @property {boolean} renormalize  of removed weights
- * @property {[number, number] | null} cell  the pinned one: its indices on both axes
+ * @property {[number, number] | null} cell  the pinned cell: its indices on both axes
  */
 /**
  * @typedef {object} Grid  the numbers of a sweep, also in a saved page
  * @property {string} model @property {string} text @property {Choices} choices
  * @property {[Axis, Axis]} axes @property {[number[], number[]]} indices @property {[string[], string[]]} labels
- * @property {unknown} metric  as the server answers it
+ * @property {unknown} metric  as in the server's answer
  * @property {number} unchanged  the metric without changes @property {number | null} source  that of the other text
  * @property {(number | null)[][]} values  null = not measured
  * @property {"running" | "done" | "stopped" | "failed"} status
@@ -32,10 +32,10 @@ import { DEFAULTS, SENTENCE } from "heed/data/state.js";
 
 const OTHER = SENTENCE.replace("tired", "wide"); // "it" is then the street
 
-const STRENGTH = 2; // of what is added
-const NOTHING = 1e-12; // what rounding leaves of 0
-const LEAST = 1e-6; // of the largest change that is listed
-const FAR = 2; // times the way
+const STRENGTH = 2; // factor of the added activation
+const NOTHING = 1e-12; // largest rounding error of 0
+const LEAST = 1e-6; // smallest listed share of the largest change
+const FAR = 2; // largest shown share of the way
 
 /** @type {Record<Action, string>} */
 export const ACTIONS = {
@@ -52,7 +52,7 @@ export const METRICS = {
   total_variation: "total variation",
   cosine_distance: "cosine distance",
 };
-/** What a choice means, in one line. */
+/** The meaning of each choice, in one line. */
 export const MEANINGS = {
   change: {
     from: "One place at a time gets what the other text has there.",
@@ -81,7 +81,7 @@ export const MEANINGS = {
 
 /** Metrics that are 0 without changes, and never below. */
 export const DISTANCES = ["kl", "total_variation", "cosine_distance"];
-/** How many tokens a metric takes. @type {Partial<Record<Metric, number>>} */
+/** The number of tokens of a metric. @type {Partial<Record<Metric, number>>} */
 export const TOKENS = { logit_difference: 2, probability: 1 };
 
 /** @type {Record<string, string>} */
@@ -96,7 +96,7 @@ const SITES = {
 /** @param {string} site */
 const partsOf = (site) => site.match(/^(encoder_|cross_)?(.*)$/)?.slice(1) ?? ["", site];
 
-/** What is changed at a site, in one line. @param {string} site */
+/** The activation at a site, in one line. @param {string} site */
 export const siteMeaning = (site) => /** @type {Record<string, string>} */ (MEANINGS.at)[partsOf(site)[1]] ?? "";
 
 /** A site in words. @param {string} site */
@@ -106,7 +106,7 @@ export const siteTitle = (site) => {
   return prefix ? `${prefix.slice(0, -1)}: ${title}` : title;
 };
 
-/** What can be done at a site. @param {string} site @returns {Partial<Record<Action, string>>} */
+/** The actions that a site allows. @param {string} site @returns {Partial<Record<Action, string>>} */
 export function actionsOf(site) {
   const { add, ...others } = ACTIONS;
   return site.endsWith("weights") ? others : ACTIONS;
@@ -152,7 +152,7 @@ function isOfScores(model) {
 export const isOfPosition = (model, metric) =>
   (metric !== "cosine_distance" || !outputOf(model, "embedding")) && (outputOf(model, "output")?.shape.length ?? 0) > 2;
 
-/** The position whose metric is measured where none is chosen: that behind the last token of a text that goes on, else the first.
+/** The default position of a metric: after the last token if the model predicts next tokens, else the first.
  *  @param {import("heed/server/api.js").Model} model */
 export const defaultPosition = (model) => (model.tokenizer?.next_tokens ? -1 : 0);
 
@@ -160,7 +160,7 @@ export const defaultPosition = (model) => (model.tokenizer?.next_tokens ? -1 : 0
 export const hasPatch = ({ tokenizer, interventions }) =>
   tokenizer !== null && Object.keys(interventions ?? {}).length > 0;
 
-/** The choices of the settings, with a default where there is none or one that the model does not have.
+/** The choices of the settings, with a default for those that are absent or that the model does not have.
  *  @param {import("heed/server/api.js").Model} model @param {Settings} settings @returns {Choices} */
 export function choicesOf(model, { patch, text }) {
   const sites = Object.keys(model.interventions ?? {});
@@ -192,7 +192,7 @@ export function choicesOf(model, { patch, text }) {
   };
 }
 
-/** A cell of a grid by its indices, as rows and columns of it; null if it is not there. @param {Grid} grid */
+/** The row and column of the pinned cell in a grid; null if it is not in the grid. @param {Grid} grid */
 export function pinnedIn({ indices: [rows, columns], choices: { cell } }) {
   if (!cell) return null;
   const [row, column] = [rows.indexOf(cell[0]), columns.indexOf(cell[1])];
@@ -218,7 +218,7 @@ export const pinnedPart = (grid, { cell = null }) => ({ ...grid, choices: { ...g
 
 /** The colours of a grid: around the number without changes, as far as the largest change; of distances from 0 on.
  *  @param {Grid} grid @returns {Shown & {unchanged: number, least: number, most: number}}
- *    `least` and `most` are the ends of the numbers that there are */
+ *    `least` and `most` are the smallest and largest number */
 export function showGrid({ values, unchanged, choices: { metric } }) {
   const [m, n] = [values.length, values[0]?.length ?? 0];
   const flat = values.flat();
@@ -249,7 +249,7 @@ export function showGrid({ values, unchanged, choices: { metric } }) {
   };
 }
 
-/** The cells by how far they are from the number without changes. @param {Grid} grid
+/** The cells, by their distance from the number without changes. @param {Grid} grid
  *  @returns {{row: number, column: number, value: number}[]} */
 export function ranked({ values, unchanged }) {
   const change = (/** @type {{value: number}} */ { value }) => Math.abs(value - unchanged);
@@ -259,7 +259,7 @@ export function ranked({ values, unchanged }) {
   return all.filter((one) => change(one) > Math.max(NOTHING, LEAST * change(all[0])));
 }
 
-/** A cell in words; a word that is there several times has its place. @param {Grid} grid @param {{row: number, column: number}} cell */
+/** A cell in words; a repeated word has its place. @param {Grid} grid @param {{row: number, column: number}} cell */
 export function cellTitle({ axes, labels, indices }, { row, column }) {
   const [first, second] = [row, column].map((at, axis) => {
     const own = labels[axis];
@@ -276,10 +276,10 @@ export function number(value, digits = 4) {
   return minus(size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(digits))));
 }
 
-/** A change of it, with its sign. @param {number} value */
+/** The change of a metric, with its sign. @param {number} value */
 export const signed = (value) => (value > 0 ? `+${number(value)}` : number(value));
 
-/** How far a number is on the way from that without changes to that of the other text, as text; "" if there is no way.
+/** The share of the change from the unchanged number to that of the other text, as text; "" if it is not meaningful.
  *  @param {Grid} grid @param {number} value */
 export function recovered({ unchanged, source }, value) {
   const share = source === null ? NaN : (value - unchanged) / (source - unchanged);
@@ -287,7 +287,7 @@ export function recovered({ unchanged, source }, value) {
   return minus(`${Math.round(100 * share)} % of the way to the other text`);
 }
 
-/** The choices of the settings with changes; undefined, null and {} take one out. @param {Settings["patch"]} patch @param {Partial<Choices>} changes */
+/** The choices of the settings with changes; undefined, null and {} remove one. @param {Settings["patch"]} patch @param {Partial<Choices>} changes */
 export function changedPatch(patch, changes) {
   const isEmpty = (/** @type {unknown} */ value) =>
     value === undefined || value === null || JSON.stringify(value) === "{}";

@@ -14,7 +14,7 @@ import { largest, levelOf } from "heed/data/display.js";
 /** The place of a patch in words. @param {number} patch  from 0, row by row @param {number} columns */
 export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
 
-/** The name of a patch where there is little room; other words stay as they are. @param {string} text */
+/** A short name of a patch for small spaces; other words are unchanged. @param {string} text */
 export const briefly = (text) => text.replace(/^row (\d+), column (\d+)$/, "$1,$2");
 
 /** The weights from a query to each key, or to a key from each query.
@@ -51,7 +51,8 @@ export function coloured(values, hidden, { special, rows, columns }, isDiverging
   return { values, levels, hidden, high, isDiverging };
 }
 
-/** The patch that is looked at most; null = none is shown. @param {Weights} weights @param {Patches} patches */
+/** The visible patch with the largest weight; null = no patch is visible.
+ *  @param {Weights} weights @param {Patches} patches */
 export function strongest({ values, hidden }, { special, rows, columns }) {
   /** @type {number | null} */
   let best = null;
@@ -61,7 +62,7 @@ export function strongest({ values, hidden }, { special, rows, columns }) {
   return best;
 }
 
-/** How much of the weights goes to the patches. @param {Weights} weights @param {Patches} patches */
+/** The share of the weights on patches. @param {Weights} weights @param {Patches} patches */
 export const shareOfPatches = ({ values, hidden }, { special, rows, columns }) =>
   values
     .subarray(special, special + rows * columns)

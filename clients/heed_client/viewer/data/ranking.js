@@ -8,12 +8,12 @@ import { cellOf } from "heed/data/matrix.js";
 /**
  * @typedef {object} Ranked
  * @property {number} layer @property {number} head @property {number} weight
- * @property {number | null} other  the word at the other end of the largest weight; null where both words are held,
- *   or nobody knows it
+ * @property {number | null} other  the word at the other end of the largest weight; null if both words are held,
+ *   or if it is unknown
  */
 
 /**
- * The heads, the largest weight first; of one word the largest is taken, without the word's own, special and hidden ones.
+ * The heads, the largest weight first; for one word, its largest weight, without itself, special and hidden words.
  * For inputs above the size of the small pictures the rows of a query come from the server, and weights to a key are the
  * largest of its cell in the pictures.
  * @param {Attention} attention @param {Settings} settings

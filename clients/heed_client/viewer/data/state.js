@@ -8,24 +8,24 @@
  * @property {string} text
  * @property {string} pair  second text of a pair
  * @property {import("heed/server/request.js").Random | null} random  seed and sizes of random tensors; null = the example
- * @property {string[]} words  labels of the tokens of tensors; empty = those that came with the tensors, or places
+ * @property {string[]} words  labels of the tokens of tensors; empty = those given with the tensors, or places
  * @property {string} target  text for the decoder of a model with two stacks
  * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
- * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons; "" = the model's first
+ * @property {string} kind  output that is shown: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons; "" = the model's first
  * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "generate" | "ablate" | "patch" | "lens" | "neurons" | "steps" | "picture"} view
  *   "" = the first one
  * @property {number} layer
  * @property {number} head
  * @property {number[]} heads  heads of the layer whose lines are drawn
- * @property {string} lines  of a pair of texts: which are drawn in the head view
+ * @property {string} lines  which lines between a pair of texts the head view draws
  * @property {number} batch  row of the batch
  * @property {number | null} query  selected query
  * @property {number | null} key  selected key
- * @property {"from" | "to"} direction  what a token looks at, or who looks at it
+ * @property {"from" | "to"} direction  weights from a token, or weights to it
  * @property {"none" | "mean" | "max" | "layers-mean" | "layers-max" | "rollout"} combine  over heads, or over layers
  * @property {"linear" | "sqrt" | "log"} scale
- * @property {"row" | "matrix" | "global"} range  what the largest colour stands for
+ * @property {"row" | "matrix" | "global"} range  range of the largest colour
  * @property {string} palette
  * @property {number} threshold  smaller weights are not drawn
  * @property {boolean} hideSpecial
@@ -37,8 +37,8 @@
  * @property {Place[]} ablated  heads that are switched off
  * @property {number} length  most tokens that are generated
  * @property {number} temperature  0 = the most probable token @property {number} seed
- * @property {number} topK  of the most probable tokens one is drawn; 0 = of all @property {number} topP  of those that have this share; 1 = of all
- * @property {string[]} stop  texts before which it ends
+ * @property {number} topK  number of most probable tokens to draw from; 0 = all @property {number} topP  their share of probability; 1 = all
+ * @property {string[]} stop  texts before which the generation ends
  * @property {[id: number, token: string][]} chosen  the first generated tokens, of which the reader has chosen the last
  * @property {number | null} token  selected one of the generated tokens
  * @property {number | null} seen  selected one of those that they look at
@@ -47,7 +47,7 @@
  * @property {Partial<Settings> | null} other  the settings of the second side of a comparison, where they differ
  */
 
-/** What a model that takes texts is run on until another text is typed. */
+/** The text on which a model is run until another text is typed. */
 export const SENTENCE = "The animal didn't cross the street because it was too tired.";
 
 /** @type {Readonly<Settings>} */
@@ -96,7 +96,7 @@ export const DEFAULTS = Object.freeze({
   other: null,
 });
 
-/** Settings that change what is run. @type {(keyof Settings)[]} */
+/** Settings that change the run. @type {(keyof Settings)[]} */
 const RUN = [
   "model",
   "text",
@@ -114,12 +114,12 @@ const RUN = [
 /** @param {Settings} settings @returns {Partial<Settings>} */
 export const runPart = (settings) => Object.fromEntries(RUN.map((name) => [name, settings[name]]));
 
-/** Whether two settings run the same. @param {Settings} one @param {Settings} other */
+/** Whether two settings have the same run. @param {Settings} one @param {Settings} other */
 export const isSameRun = (one, other) => JSON.stringify(runPart(one)) === JSON.stringify(runPart(other));
 
 /**
- * The settings of the second side of a comparison. One thing differs: of the same answer it is the head, the next one;
- * else layer and head are the first side's, unless others are chosen.
+ * The settings of the second side of a comparison. Unless they choose a layer or a head, the second side has the next
+ * head of the same run, or the first side's layer and head if something else differs.
  * @param {Settings} settings @param {number} heads @param {boolean} [isSameInput]  whether both have the same tensors
  * @returns {Settings}
  */
@@ -131,7 +131,7 @@ export function secondOf(settings, heads, isSameInput = true) {
   return { ...second, head: (settings.head + 1) % heads };
 }
 
-/** `other` with changes; undefined takes a setting out. @param {Settings} settings @param {Partial<Settings>} changes */
+/** `other` with changes; undefined removes a setting. @param {Settings} settings @param {Partial<Settings>} changes */
 export function changedOther({ other }, changes) {
   const left = Object.entries({ ...other, ...changes }).filter(([, value]) => value !== undefined);
   return left.length ? /** @type {Partial<Settings>} */ (Object.fromEntries(left)) : null;
@@ -157,7 +157,7 @@ export const changed = (settings) =>
   );
 
 /**
- * The settings in the fragment of a URL; what is unknown or of another type is left out.
+ * The settings in the fragment of a URL; unknown names and values of another type are left out.
  * @param {string} fragment
  * @returns {Settings}
  */
@@ -192,7 +192,7 @@ const isPlace = (value) => Number.isSafeInteger(value) && Number(value) >= 0;
 /** @param {unknown} value @param {(part: any) => boolean} check */
 const isList = (value, check) => Array.isArray(value) && value.every(check);
 
-/** Of settings whose default does not say their type. @type {Record<string, (value: any) => boolean>} */
+/** Checks of settings whose default does not show their type. @type {Record<string, (value: any) => boolean>} */
 const CHECKS = {
   ...Object.fromEntries(["layer", "head", "batch", "length", "seed", "topK"].map((name) => [name, isPlace])),
   ...Object.fromEntries(

@@ -1,4 +1,4 @@
-// What the browser remembers: nothing where a frame or the reader forbids it.
+// The browser's storage, which is empty if a frame or the reader forbids it.
 
 /** @param {"localStorage" | "sessionStorage"} where @param {string} key */
 export function remembered(where, key) {
@@ -14,6 +14,6 @@ export function remember(where, key, value) {
   try {
     globalThis[where].setItem(key, value);
   } catch {
-    // forgotten
+    // not stored
   }
 }

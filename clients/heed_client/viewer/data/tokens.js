@@ -1,4 +1,4 @@
-// Tokens as a reader knows them: without the marks of their tokenizer, bytes as the characters that they are part of.
+// Tokens as readable text: without the marks of their tokenizer, and with characters in place of their bytes.
 
 /** The byte of each character of the alphabet of byte-level BPE, as GPT-2 has it. @type {Map<string, number>} */
 const BYTES = new Map();
@@ -10,7 +10,7 @@ const isByteLevel = (/** @type {string[]} */ tokens) =>
   tokens.some((token) => /[\u0100-\u0143]/u.test(token)) &&
   tokens.every((token) => [...token].every((character) => BYTES.has(character)));
 
-/** The words of tokens. A character of several tokens is the word of each, with the part it is. @param {string[]} tokens */
+/** The words of tokens. If a character consists of several tokens, each gets the character and its part. @param {string[]} tokens */
 export function wordsOf(tokens) {
   return isByteLevel(tokens) ? decoded(tokens) : tokens.map(plain);
 }
@@ -44,7 +44,7 @@ function decoded(tokens) {
   return words;
 }
 
-const MOST_TOKENS = 8; // of one character, and of what is in a token beside it
+const MOST_TOKENS = 8; // of one character, with the rest of its tokens
 
 /** Bytes as text; null if they end or begin within a character. @param {number[]} bytes */
 function utf8(bytes) {

@@ -1,4 +1,4 @@
-// The text that is generated while the view Generate is open: begun anew when its prompt or a parameter changes.
+// The text that is generated while the view Generate is open; it starts again when its prompt or a parameter changes.
 import { useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { hasKey } from "heed/server/api.js";
 import {
@@ -26,7 +26,7 @@ import {
 /** @typedef {{error: Error | null, stop: () => void, again: () => void, choose: (place: number, next: import("heed/server/generation.js").NextToken) => void, ask: (place: number) => Promise<void>, whole: () => Promise<Text>}} Actions  on a server */
 
 const PAUSE = 250; // ms without a change before it is generated
-const CELLS_PER_MS = 20_000; // of the matrix, which is made anew as tokens come
+const CELLS_PER_MS = 20_000; // of the matrix, which is made again as tokens arrive
 
 /** The settings of the page as those of the generated text: its tokens are the queries. @param {Settings} settings @returns {Settings} */
 export function inText(settings) {
@@ -49,7 +49,7 @@ export const setInText =
     set({ ...others, ...(query !== undefined && { token: query }), ...(key !== undefined && { seen: key }) });
 
 /**
- * What Workspace shows in the view Generate; null in other views.
+ * The state that Workspace shows in the view Generate; null in other views.
  * @param {import("heed/views/hooks.js").Answer | null} answer  to the prompt @param {Settings} settings @param {Set} set
  */
 export function useGeneration(answer, settings, set) {
@@ -69,7 +69,7 @@ export function useGeneration(answer, settings, set) {
   const [state, setState] = useState({ generation: /** @type {Generation | null} */ (null), count: 0, status: "" });
   const live = useRef({
     prompt: /** @type {string | null} */ (null),
-    done: "", // what was asked for last
+    done: "", // the last request
     branch: /** @type {ReturnType<Generation["branch"]> | null} */ (null), // whose tokens the settings have
     isChosen: false, // just now
     generation: /** @type {Generation | null} */ (null),

@@ -51,7 +51,7 @@ export function restoreTheme() {
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 }
 
-/** Light, dark, or as the system has it. */
+/** Light, dark, or the system's theme. */
 function Theme() {
   const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? "");
   const change = (/** @type {string} */ value) => {

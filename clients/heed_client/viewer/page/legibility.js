@@ -1,5 +1,5 @@
-// What is drawn of the weights, which head or which sum of heads; and how, behind the button Display. Only what has an
-// effect on the open view is shown.
+// Controls for the output, the head or the sum of heads that is drawn, and, behind the button Display, for its colours.
+// Only controls that have an effect on the open view are shown.
 import { html } from "vendor/preact.js";
 import { DEFAULTS } from "heed/data/state.js";
 import { PALETTES } from "heed/data/palettes.js";
@@ -18,7 +18,7 @@ const COMBINATIONS = {
 };
 const SCALES = { linear: "linear", sqrt: "square root", log: "logarithmic" };
 const RANGES = { row: "each row", matrix: "this matrix", global: "all heads" };
-const RANGES_OF_TEXT = { row: "each row", matrix: "this matrix" }; // of which the other heads are not here
+const RANGES_OF_TEXT = { row: "each row", matrix: "this matrix" }; // which has no weights of the other heads
 
 /** How heads and layers can be combined. @param {ViewProps["attention"]} attention @param {string} kind */
 export function combinationsOf({ layers, isSelf }, kind) {
@@ -41,11 +41,11 @@ const DISPLAY = /** @type {const} */ ([
   "renormalise",
 ]);
 const LOOKS = /** @type {const} */ (["scale", "range", "palette", "threshold", "hidden", "renormalise"]);
-/** Of views that not all controls have an effect on: those that have. @type {Record<string, readonly string[]>} */
+/** The controls of the views on which not all have an effect. @type {Record<string, readonly string[]>} */
 const CONTROLS = {
   model: ["sort", ...LOOKS],
   head: ["head", "combine", ...LOOKS.filter((name) => name !== "palette")], // heads have colours of their own
-  // The colours of a picture reach as far as the weights that are drawn.
+  // The largest colour of a picture is that of the largest drawn weight.
   picture: ["head", "combine", ...LOOKS.filter((name) => !["range", "threshold"].includes(name))],
   ablate: LOOKS, // its grid chooses the head
   patch: [],
@@ -57,12 +57,12 @@ const CONTROLS = {
 /** Whether a control has an effect on a view. @param {string} view @param {string} name */
 const has = (view, name) => (CONTROLS[view] ?? ["head", "combine", ...LOOKS]).includes(name);
 
-/** How many of the controls behind the button have another value than at first. @param {ViewProps["settings"]} settings */
+/** The number of controls behind the button whose value is not the default. @param {ViewProps["settings"]} settings */
 export const changedLooks = (settings) =>
   DISPLAY.filter((name) => settings[name] !== DEFAULTS[name] && (settings.view !== "lens" || name === "palette"))
     .length + Number(settings.view === "model" && settings.sort !== DEFAULTS.sort);
 
-/** Which output, layer and head, or which sum of them. @param {ViewProps & {kinds: string[]}} props */
+/** Controls for the output, the layer and the head, or the sum of them. @param {ViewProps & {kinds: string[]}} props */
 export function Shown({ attention, settings, set, kinds }) {
   const { layers, heads } = attention;
   const hasHead = has(settings.view, "head");
@@ -89,7 +89,7 @@ export function Shown({ attention, settings, set, kinds }) {
   </div>`;
 }
 
-/** What is behind the button Display. @param {ViewProps} props */
+/** The controls behind the button Display. @param {ViewProps} props */
 export function Display({ attention, settings, set }) {
   const labels = [...attention.rows, ...attention.columns];
   const { view } = settings;

@@ -1,7 +1,7 @@
-// Where the weights are from: over a saved page, and over what is printed.
+// The origin of the weights, at the top of saved and printed pages.
 import { html } from "vendor/preact.js";
 
-/** @param {{about: Record<string, string>}} props  what is said, by its name */
+/** @param {{about: Record<string, string>}} props  facts by their names */
 export const Provenance = ({ about }) => html`<dl class="provenance">
   ${Object.entries(about).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
 </dl>`;

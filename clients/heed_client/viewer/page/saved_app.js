@@ -1,4 +1,4 @@
-// The page with its data inside: `heed run --html`, notebooks, and what the page itself saves.
+// The page with its data inside: from `heed run --html`, in notebooks, and saved by the page itself.
 import { html } from "vendor/preact.js";
 import { fromBase64, toPicture } from "heed/save/saved.js";
 import { changedOther, DEFAULTS, secondOf } from "heed/data/state.js";

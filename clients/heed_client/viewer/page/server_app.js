@@ -54,7 +54,7 @@ export function ServerApp() {
     (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
     [],
   );
-  useEffect(() => setRequest(null), [chosen.model]); // the tensors of one model are not those of another
+  useEffect(() => setRequest(null), [chosen.model]); // another model has other tensors
 
   const models = usePromise(api.models, [attempt]);
   const opening = usePromise(async () => {
@@ -70,12 +70,12 @@ export function ServerApp() {
   const settings = useMemo(() => ({ ...chosen, kind, view }), [chosen, kind, view]);
   const current = useMemo(() => whole && towerOf(whole, kind), [whole, kind]);
   const answer = useAnswer(current, settings, request, attempt);
-  const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
+  const shown = answer.value?.model === current ? answer.value : null; // not the answer of the previous model
   useEffect(() => {
     if (shown && isOpening(shown.model, settings)) set({ query: openingToken(shown.attention.rows) });
   }, [shown?.model]);
   usePins(shown?.model.tokenizer && answer.isCurrent ? shown.attention : null, settings, set);
-  // until the next answer is there
+  // until the next answer arrives
   const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
   const picture = useMemo(() => shown && seenBy(shown.model, shown.input, drawn.batch), [shown, drawn.batch]);
   const server = usePromise(api.server, [attempt]);
@@ -132,13 +132,13 @@ export function ServerApp() {
   }
 }
 
-/** Whether nobody has chosen what to see yet. @param {api.Model} model @param {Settings} settings */
+/** Whether the reader has not made any choice yet. @param {api.Model} model @param {Settings} settings */
 const isOpening = ({ tokenizer }, { text, view, query, key }) =>
   tokenizer !== null && text === SENTENCE && view === "" && query === null && key === null;
 
 /**
- * When a text has other tokens, what is pinned follows its word, or is pinned no more if the word is gone.
- * @param {Attention | null} attention  of these settings; null: of no text, or not there yet @param {Settings} settings
+ * When a text gets other tokens, a pin follows its word, or is removed if the text no longer has the word.
+ * @param {Attention | null} attention  of these settings; null = no text, or not loaded yet @param {Settings} settings
  * @param {import("heed/views/hooks.js").Set} set
  */
 function usePins(attention, { model, query, key }, set) {
@@ -160,13 +160,13 @@ function usePins(attention, { model, query, key }, set) {
   }, [attention, model, query, key]);
 }
 
-/** What is said of an error below the form for the key, which has the server's words. @param {any} error @returns {string} */
+/** The message of an error below the form for the key, which already has the server's message. @param {any} error @returns {string} */
 const messageOf = ({ status, message }) => (status === 401 || status === 403 ? "an API key is needed" : message);
 
 /** Whether the server has no model of this name. @param {any} error */
 const isUnknown = (error) => error?.status === 404;
 
-/** Links to the models that there are. @param {{models: api.Line[]}} props */
+/** Links to the available models. @param {{models: api.Line[]}} props */
 const Models = ({ models }) =>
   html`<br />Models of this server: ${models.map(
     ({ block }, i) => html`${i > 0 ? ", " : ""}<a href=${`#model=${encodeURIComponent(block)}`}>${block}</a>`,
@@ -174,7 +174,8 @@ const Models = ({ models }) =>
 
 const RECONNECT = 4000; // ms
 
-/** Try again by itself when a server that did not answer is ready. @param {any} error @param {() => void} onReady */
+/** Try again automatically when a server that did not answer is ready.
+ *  @param {any} error @param {() => void} onReady */
 function useReconnect(error, onReady) {
   useEffect(() => {
     if (error?.status !== 0) return;
@@ -183,7 +184,7 @@ function useReconnect(error, onReady) {
   }, [error]);
 }
 
-/** A button, if the same request may be answered the next time. @param {{error: any, onAgain: () => void}} props */
+/** A button to try again, if the same request may succeed. @param {{error: any, onAgain: () => void}} props */
 const Again = ({ error: { field, status = 0 }, onAgain }) =>
   !field && (status < 400 || status >= 429) && html`<button onClick=${onAgain}>try again</button>`;
 
@@ -206,7 +207,7 @@ const viewsOf = (model, patches) => ({
 });
 
 /**
- * Runs the model when its input has not changed for a moment; the last answer stays until the next is there.
+ * Runs the model when its input has not changed for a moment; the last answer stays until the next arrives.
  * @param {import("heed/server/api.js").Model | null} model @param {Settings} settings @param {Request | null} request
  * @param {number} attempt  the same is run again when it changes
  */
@@ -303,7 +304,7 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
 }
 
 /**
- * Where the weights of an answer are from, by the name of what is said.
+ * The facts about the weights of an answer, by their names.
  * @param {import("heed/views/hooks.js").Answer} answer @param {{name: string, version: string} | null} server
  * @returns {Record<string, string>}
  */
@@ -331,7 +332,7 @@ function aboutOf({ model, input, settings, request }, server) {
   return Object.fromEntries(Object.entries(said).filter(([, value]) => value !== ""));
 }
 
-/** The options by which an answer has the layer and the heads that are shown.
+/** The options that select the shown layer and heads.
  *  @param {api.Model} model @param {Attention} attention @param {Settings} settings @returns {Record<string, string>} */
 function selectionOf(model, attention, settings) {
   const { view, kind, layer, head, combine } = settings;

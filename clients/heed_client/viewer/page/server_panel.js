@@ -1,11 +1,11 @@
-// What operators look for: version, provider, the state of every model, and what is stored in memories.
+// The server's state for operators: version, provider, the state of every model, and the stored memories.
 import { html } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
 import { size } from "heed/server/files.js";
 import { modelOf } from "heed/server/run.js";
 import { usePromise } from "heed/views/hooks.js";
 
-/** Asks once, when it is opened. */
+/** Loads the state once, when the panel is opened. */
 async function load() {
   const [server, models, stored] = await Promise.all([api.server(), api.index(), api.memories()]);
   const served = models.map(async (model) => {

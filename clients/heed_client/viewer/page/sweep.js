@@ -1,4 +1,4 @@
-// The sweep that is measured while the view Patch is open: begun anew when the texts or a choice change.
+// The sweep that is measured while the view Patch is open; it starts again when a text or a choice changes.
 import { useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { hasKey, ServerError } from "heed/server/api.js";
 import { distance, outputOf } from "heed/server/ablation.js";
@@ -22,15 +22,15 @@ import { usePromise, useSettled } from "heed/views/hooks.js";
 /** @typedef {import("heed/data/patch.js").Grid} Grid */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/server/generation.js").NextToken} NextToken */
-/** @typedef {{own: string, other: string | null, isSame: boolean}} Aligned  a token of the text and what is put in its place */
+/** @typedef {{own: string, other: string | null, isSame: boolean}} Aligned  a token of the text and the one that replaces it */
 /**
- * @typedef {object} CellRun  what is different with one cell's change
+ * @typedef {object} CellRun  the effects of one cell's change
  * @property {[number, number]} cell @property {boolean} [isStale]  of the sweep before
  * @property {{title: string, before: NextToken[], after: NextToken[]} | null} tokens
- * @property {{word: string, cosine: number, largest: number}[] | null} outputs  of each token, where there are no next tokens
+ * @property {{word: string, cosine: number, largest: number}[] | null} outputs  of each token, if the model predicts no next tokens
  */
 /**
- * @typedef {object} SweepState  what the view shows; that of a saved page has no actions
+ * @typedef {object} SweepState  the content of the view; a saved page has no actions
  * @property {Grid | null} grid @property {Aligned[]} aligned @property {CellRun | null} cell
  * @property {Actions | null} actions
  */
@@ -38,19 +38,19 @@ import { usePromise, useSettled } from "heed/views/hooks.js";
  * @typedef {object} Actions  on a server
  * @property {import("heed/server/api.js").Model} model @property {Choices} choices
  * @property {import("heed/server/run.js").Input} input
- * @property {string[]} defaults  tokens of the metric that are taken where none is written
- * @property {string[]} known  tokens that are offered
- * @property {string} needed  what is missing, as a sentence @property {number} cells  of the grid
+ * @property {string[]} defaults  default tokens of the metric
+ * @property {string[]} known  suggested tokens
+ * @property {string} needed  a sentence about the missing input @property {number} cells  of the grid
  * @property {Error | null} error @property {boolean} isWaiting  for a click, because the grid is large
  * @property {boolean} isCurrent  whether the grid is of these choices @property {() => void} stop @property {() => void} again
  */
 
 const PAUSE = 250; // ms without a change before it is measured
-const AT_ONCE = 2000; // cells up to which nobody has to ask
+const AT_ONCE = 2000; // largest number of cells that are measured without a click
 const MOST_NUMBERS = 250_000; // of outputs that are compared
 
 /**
- * What Workspace shows in the view Patch; null in other views.
+ * The state that Workspace shows in the view Patch; null in other views.
  * @param {import("heed/views/hooks.js").Answer | null} answer  to the text @param {Settings} settings
  * @returns {{state: SweepState, request: import("heed/save/commands.js").Request | null, about: Record<string, string>} | null}
  */
@@ -177,14 +177,14 @@ export function useSweep(answer, settings) {
   };
 }
 
-/** An error of the other text, where it is written. @param {Error | null} error */
+/** An error of the other text, beside the field of that text. @param {Error | null} error */
 const ofOther = (error) => error && new ServerError(0, error.message, "intervention.from");
 
-/** How many cells are measured. @param {Grid} grid @param {import("heed/server/sweep.js").Body} body */
+/** The number of cells to measure. @param {Grid} grid @param {import("heed/server/sweep.js").Body} body */
 const cellsOf = ({ axes, labels }, { over }) =>
   axes.reduce((all, axis, i) => all * (Array.isArray(over[axis]) ? over[axis].length : labels[i].length), 1);
 
-/** What a metric compares if nobody says: the likeliest token of the other text, and that of the text.
+/** The default tokens of a metric: the likeliest token of the other text, and that of the text.
  *  @param {NextToken[]} own @param {NextToken[]} other */
 function defaultTokens(own, other) {
   if (!own.length) return [];
@@ -192,7 +192,7 @@ function defaultTokens(own, other) {
   return [first, own[0]].map(tokenText);
 }
 
-/** The place of the mask of a masked model, which is what it answers; null = there is none. @param {import("heed/views/hooks.js").Answer} answer */
+/** The place of the mask token, which a masked model predicts; null = there is none. @param {import("heed/views/hooks.js").Answer} answer */
 function maskIn({ model, input }) {
   const place = model.tokenizer?.next_tokens
     ? -1
@@ -200,7 +200,7 @@ function maskIn({ model, input }) {
   return place >= 0 ? place : null;
 }
 
-/** Each token of the text beside what is put in its place. @param {import("heed/data/attention.js").Label[]} own
+/** Each token of the text, with the token that replaces it. @param {import("heed/data/attention.js").Label[]} own
  *  @param {import("heed/data/attention.js").Label[]} other @returns {Aligned[]} */
 function alignedWords(own, other) {
   const places = new Map(pairsOf(own, other).map((pair) => [pair.own, pair.other]));

@@ -23,10 +23,10 @@ function download(name, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** A number as a cell; empty where there is none. @param {number} value */
+/** A number as a cell; empty if it is not finite. @param {number} value */
 const finite = (value) => (Number.isFinite(value) ? value : "");
 
-/** The shown matrix as RFC 4180 has tables, words of the keys first. @param {ViewProps["attention"]} attention @param {Shown} shown */
+/** The shown matrix as CSV (RFC 4180), words of the keys first. @param {ViewProps["attention"]} attention @param {Shown} shown */
 export function toCsv(attention, { n, rows, columns, values }) {
   const head = ["", ...columns.map((place) => quoted(attention.columns[place].text))].join(",");
   const lines = rows.map((place, i) =>
@@ -35,7 +35,7 @@ export function toCsv(attention, { n, rows, columns, values }) {
   return [head, ...lines, ""].join("\r\n");
 }
 
-/** A text or a grid whose end a saved page does not wait for. @template {{status: string}} T @param {T | null} text @returns {T | null} */
+/** A text or a grid for a saved page, stopped if it is still running. @template {{status: string}} T @param {T | null} text @returns {T | null} */
 const ended = (text) => text && { ...text, status: text.status === "running" ? "stopped" : text.status };
 
 /** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,

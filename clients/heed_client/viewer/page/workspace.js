@@ -1,4 +1,4 @@
-// The part of the page that every source of attention has: tabs, what is drawn and how, the view, the selection.
+// The part of the page that every source of attention has: tabs, controls of the drawing, the view, the selection.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { edgeCut } from "heed/data/patch.js";
 import { changedLooks, combinationsOf, Display, Shown } from "heed/page/legibility.js";
@@ -38,7 +38,7 @@ export const VIEWS = {
   compare: { title: "Compare", view: CompareView },
 };
 
-const POINTED = ["head", "matrix", "tokens", "picture"]; // views of one answer in which one points at a token
+const POINTED = ["head", "matrix", "tokens", "picture"]; // views of one answer in which a token can be pointed at
 
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 
@@ -51,7 +51,7 @@ const OWN = {
 /**
  * @param {ViewProps & {title: string, about: Record<string, string>, views?: typeof VIEWS,
  *   requestOf?: ((settings: Settings) => import("heed/save/commands.js").Request) | null, kinds?: string[], extra?: Record<string, any>}} props
- *   `kinds` are the outputs that can be looked at, `about` says where the weights are from, `extra` is given to the views
+ *   `kinds` are the outputs that can be shown, `about` has the origin of the weights, `extra` is passed to the views
  */
 export function Workspace({
   attention,

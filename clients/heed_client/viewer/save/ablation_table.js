@@ -1,4 +1,4 @@
-// What heads that are switched off change, as numbers: of each head, of each token, and the next tokens.
+// The effects of heads that are switched off, as numbers: on each head, on each token, and on the next tokens.
 import { changesOf, distance, measuredEffects, nextTokens, outputOf, runWhole } from "heed/server/ablation.js";
 
 /**
@@ -6,7 +6,7 @@ import { changesOf, distance, measuredEffects, nextTokens, outputOf, runWhole } 
  * @returns {Promise<{heads: {layer: number, head: number, off: boolean, largest_change: number | null, effect: number | null}[],
  *   tokens: {token: string, cosine: number, largest_change: number}[] | null,
  *   next_tokens: {before: import("heed/server/ablation.js").NextToken[], after: import("heed/server/ablation.js").NextToken[]} | null}>}
- *   largest_change: of a weight, or of a number of the output; effect: how far the output moves without this head alone, null = not measured
+ *   largest_change: of a weight, or of a number of the output; effect: the change of the output without this head alone, null = not measured
  */
 export async function ablationOf(run) {
   const { model, input, attention, settings } = run;
@@ -39,7 +39,7 @@ export async function ablationOf(run) {
   };
 }
 
-/** A line for each head, as RFC 4180 has tables; an empty field is unknown. @param {Awaited<ReturnType<typeof ablationOf>>} ablation */
+/** CSV (RFC 4180) with a line for each head; an empty field is unknown. @param {Awaited<ReturnType<typeof ablationOf>>} ablation */
 export function ablationCsv({ heads }) {
   const lines = heads.map((head) => Object.values(head).map((value) => value ?? ""));
   return [Object.keys(heads[0]), ...lines, []].map((line) => line.join(",")).join("\r\n");

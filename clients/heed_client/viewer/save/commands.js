@@ -22,7 +22,7 @@ export function toCurl({ server, model, texts, body, needsKey, path = texts ? "t
   return lines.join(" \\\n  ");
 }
 
-/** What is printed of the answers of methods that are named as their paths. @type {Record<string, string>} */
+/** The printed fields of the answers of methods that have the names of their paths. @type {Record<string, string>} */
 const METHODS = { sweep: "values", lens: "predicted" };
 
 /** @param {Request} request */

@@ -9,12 +9,12 @@ const FORBIDDEN = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu; /
 const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
 
 /**
- * The HTML of the page, which opens as `settings` say. Weights above a million are rounded to 256 levels.
+ * The HTML of the page, which opens with `settings`. More than a million weights are rounded to 256 levels.
  * @param {string} title @param {Attention} attention @param {Settings} settings
- * @param {Record<string, string>} about  where the weights are from
+ * @param {Record<string, string>} about  origin of the weights
  * @param {import("heed/views/picture_view.js").Seen | null} picture  that the model was run on
  * @param {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
- * @param {Partial<Pick<import("heed/save/saved.js").Saved, "sweep" | "lens">>} [views]  what else was measured
+ * @param {Partial<Pick<import("heed/save/saved.js").Saved, "sweep" | "lens">>} [views]  other measurements
  */
 export async function toDocument(title, attention, settings, about, picture, generated = null, views = {}) {
   const { numbers, unit } = await attention.all();

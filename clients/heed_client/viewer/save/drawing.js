@@ -140,7 +140,7 @@ function lines(attention, bundles, settings, title) {
   ]);
 }
 
-/** The words in the colours of the weights from or to the held one, with their scale; of two texts one below the other.
+/** The words in the colours of the weights from or to the held one, with their scale; two texts are below each other.
  *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model */
 function tokens(attention, shown, settings, title) {
   const table = palette(settings.palette, shown.isDiverging, false);

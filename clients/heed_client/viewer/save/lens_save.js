@@ -13,7 +13,7 @@ const HEIGHT = 20;
 const LEFT = 96;
 const CHARACTERS = 10; // of a word
 
-/** A line for each cell, as RFC 4180 has tables. @param {Lens} lens */
+/** CSV (RFC 4180) with a line for each cell. @param {Lens} lens */
 export function lensCsv(lens) {
   const { layers, positions, words, guesses, ranks, change } = lens;
   const count = guesses[0]?.[0]?.length ?? 0;

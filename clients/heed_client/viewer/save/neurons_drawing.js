@@ -1,4 +1,4 @@
-// The view Neurons as SVG: a query's vector, and of each key its vector, the products, the sum and the weight.
+// The view Neurons as SVG: a query's vector, and for each key its vector, the products, the sum and the weight.
 import { format } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";

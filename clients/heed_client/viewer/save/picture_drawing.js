@@ -18,7 +18,7 @@ const BELOW = 56; // height of the scale
 const CHIP = 20; // height of a token that is no patch
 const GAP = 4;
 
-/** What is drawn: the weights from or to the position that the view shows; null = a pinned patch alone.
+/** The drawn weights: those from or to the position that the view shows; null = only a pinned patch.
  *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"], verb: string}} */
 function drawnOf({ m }, { view, query, key, direction }) {
   if (view === "generate")

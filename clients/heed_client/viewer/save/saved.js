@@ -8,14 +8,14 @@ import { complete } from "heed/data/attention.js";
  * @typedef {object} Saved
  * @property {string} title
  * @property {string} kind  the output: weights, scores, ...
- * @property {string} axis  name of what the first axis counts
+ * @property {string} axis  name of the first axis
  * @property {number[]} shape  [layers, heads, m, n]
  * @property {"float32" | "uint8"} dtype
  * @property {number} unit  what 1 of uint8 stands for
  * @property {Label[]} rows @property {Label[] | null} columns  null = queries and keys are the same tokens
  * @property {string} weights  little-endian numbers, compressed by zlib, in base64
  * @property {Partial<Settings>} settings
- * @property {Record<string, string>} [about]  where the weights are from
+ * @property {Record<string, string>} [about]  origin of the weights
  * @property {{patches: import("heed/views/picture_view.js").Patches, url: string} | null} [picture]  in a data: URL
  * @property {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
  * @property {import("heed/page/sweep.js").SweepState} [sweep] @property {import("heed/server/lens.js").Lens} [lens]

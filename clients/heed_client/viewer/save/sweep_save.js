@@ -9,7 +9,7 @@ import { quoted } from "heed/save/quoted.js";
 /** @param {string} label */
 const plain = (label) => label.replace(/^“(.*)”$/, "$1");
 
-/** The numbers as RFC 4180 has tables; an empty field is not measured. @param {Grid} grid */
+/** The numbers as CSV (RFC 4180); an empty field was not measured. @param {Grid} grid */
 export function gridCsv({ labels, values }) {
   const head = ["", ...labels[1].map((label) => quoted(plain(label)))].join(",");
   const lines = values.map((row, i) => [quoted(plain(labels[0][i])), ...row.map((value) => value ?? "")].join(","));

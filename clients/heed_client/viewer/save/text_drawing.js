@@ -1,4 +1,4 @@
-// A generated text as SVG: its words in the colours of what the selected one looked at, and the scale.
+// A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
 import { FONT, heading, ofLine, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";

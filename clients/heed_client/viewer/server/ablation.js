@@ -1,4 +1,4 @@
-// What changes when heads are switched off: weights, the output, the next tokens.
+// The changes when heads are switched off: of weights, of the output, of the next tokens.
 import { difference, largestChange } from "heed/data/matrix.js";
 import { infer, post } from "heed/server/api.js";
 import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
@@ -46,7 +46,7 @@ export const LEAST = 1e-5; // change of a weight that is more than rounding of f
 
 /** @typedef {{layer: number, head: number, matrix: import("heed/data/matrix.js").Matrix, largest: number}} Change  of a head */
 
-/** How the weights of each head that is on change, those that change most first.
+/** The change of the weights of each head that is on, the largest change first.
  *  @param {Attention} attention @param {Attention} before @param {import("heed/data/state.js").Place[]} ablated
  *  @returns {Change[]} */
 export function changesOf(attention, before, ablated) {
@@ -61,7 +61,7 @@ export function changesOf(attention, before, ablated) {
     .sort((one, other) => other.largest - one.largest);
 }
 
-/** The head to look at: the selected one if it changes or was chosen for this, else that which changes most.
+/** The head to show: the selected one if it changes or was chosen for this, else the one that changes most.
  *  @param {Change[]} changes @param {Settings} settings @param {boolean} isChosen @returns {Change | undefined} */
 export function changeShown(changes, { layer, head }, isChosen) {
   const selected = changes.find((one) => one.layer === layer && one.head === head);
@@ -69,10 +69,10 @@ export function changeShown(changes, { layer, head }, isChosen) {
 }
 
 /**
- * How far the output moves when one head alone is switched off, of every head: the length of the change as a share of the
- * output's own length, over all tokens.
+ * The effect of each head: the change of the output when only this head is switched off, as the length of the change
+ * divided by the output's own length, over all tokens.
  * @param {Model} model @param {Settings} settings @param {Input} input @param {number} layers @param {number} heads
- * @param {Output} before  with all heads on @param {AbortSignal} signal @param {(count: number) => void} tell  how many are measured
+ * @param {Output} before  with all heads on @param {AbortSignal} signal @param {(count: number) => void} tell  is called with the number of measured heads
  * @returns {Promise<number[][]>} [layers][heads]
  */
 export async function effectsOf(model, settings, input, layers, heads, before, signal, tell) {
@@ -90,7 +90,7 @@ export async function effectsOf(model, settings, input, layers, heads, before, s
   return effects;
 }
 
-/** What is run, but for the heads that are off.
+/** The settings of the run, without the heads that are off.
  *  @param {Settings} settings */
 export const withoutHeads = ({ text, pair, target, random, sentence, kind, batch, parameters }) => [
   text,
@@ -111,7 +111,7 @@ const kept = new WeakMap();
 export const keepEffects = ({ model, settings, request }, effects) =>
   kept.set(model, { request, of: JSON.stringify(withoutHeads(settings)), effects });
 
-/** The effects of each head, if they were measured for what is run. @param {Measured} run @returns {number[][] | null} */
+/** The effects of each head, if they were measured for this run. @param {Measured} run @returns {number[][] | null} */
 export function measuredEffects({ model, settings, request }) {
   const known = kept.get(model);
   return known?.request === request && known.of === JSON.stringify(withoutHeads(settings)) ? known.effects : null;
@@ -129,7 +129,7 @@ function moved(before, after) {
   return whole ? Math.sqrt(change / whole) : Number(change > 0);
 }
 
-/** The most probable next tokens of a language model; null of other models.
+/** The most probable next tokens of a language model; null for other models.
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Promise<NextToken[] | null>} */
 export async function nextTokens(model, settings, input) {
   if (!model.tokenizer?.next_tokens) return null;

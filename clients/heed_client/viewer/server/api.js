@@ -2,7 +2,7 @@
 
 const KEY = "heed-api-key"; // in sessionStorage: it ends with the tab
 
-/** An answer with an error status, as the server words it; `field` names the input that it is about. */
+/** An answer with an error status, with the server's message; `field` is the name of the input at fault. */
 export class ServerError extends Error {
   /** @param {number} status @param {string} message @param {string | null} field */
   constructor(status, message, field) {
@@ -32,23 +32,23 @@ export class ServerError extends Error {
  * @property {TensorDescription[]} outputs @property {TensorDescription[]} derived
  * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean, placeholders?: Placeholder[]} | null} tokenizer
  * @property {Preprocessor | null} [preprocessor]
- * @property {{quantized: {bits: number, errors: Record<string, number>} | null} | null} [generate]  null: it does not
+ * @property {{quantized: {bits: number, errors: Record<string, number>} | null} | null} [generate]  null = cannot
  * @property {Record<string, (string | number)[]> | null} [interventions]  shapes of the activations that can be changed
- * @property {string} [answer]  the output that is its answer, if this is not `output`
+ * @property {string} [answer]  the name of its main output, if it is not `output`
  * @property {string[]} providers @property {Record<string, any>} example
  */
-/** @typedef {{input: string, token: string | null, id: number, count: number}} Placeholder  what stands in a text for a picture */
+/** @typedef {{input: string, token: string | null, id: number, count: number}} Placeholder  the tokens that stand for a picture in a text */
 /**
- * @typedef {object} Tokens  one text as POST v1/tokenize/{model} answers it
+ * @typedef {object} Tokens  one text in the answer of POST v1/tokenize/{model}
  * @property {string[]} tokens @property {number[]} input_ids @property {number[]} attention_mask
- * @property {number[]} token_type_ids @property {(number | null)[]} sequence_ids  of a pair 0 or 1; null = special
+ * @property {number[]} token_type_ids @property {(number | null)[]} sequence_ids  0 or 1 in a pair; null = special
  * @property {[start: number, end: number][] | null} [offsets]  of each token in its text, in characters
  * @property {boolean} truncated
  */
 /** @typedef {Float32Array | BigInt64Array | Int32Array | Uint8Array | Float64Array} Numbers */
 /** @typedef {{shape: number[], data: Numbers, dtype: string}} Tensor  dtype as the protocol names it: FP32, INT64, ... */
 /** @typedef {(tensors: Record<string, Tensor>, name: string, share: number) => void} Watch
- *    is called when more of an answer is here: the outputs before `name` wholly, and its first numbers, a `share` of them */
+ *    is called when more of an answer has arrived: all outputs before `name`, and a `share` of the numbers of `name` */
 
 /** @type {Record<string, {new (buffer: ArrayBuffer): Numbers, BYTES_PER_ELEMENT: number}>} */
 const ARRAYS = {
@@ -77,7 +77,7 @@ function toBytes({ dtype, data }) {
   return Uint16Array.from(words, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16); // to the nearest, halves to even
 }
 
-/** @param {string} key  "" forgets it */
+/** @param {string} key  "" removes it */
 export function setKey(key) {
   if (key) sessionStorage.setItem(KEY, key);
   else sessionStorage.removeItem(KEY);
@@ -118,7 +118,7 @@ export async function post(path, body, signal) {
 }
 
 /**
- * The events of an answer, as they come.
+ * The events of an answer, as they arrive.
  * @param {string} path @param {unknown} body @param {AbortSignal} signal
  * @returns {AsyncGenerator<{name: string, data: any}>}
  */
@@ -148,10 +148,10 @@ export const server = () => get("v2");
 
 /** @typedef {{block: string, title: string, description: string, weights: string}} Line  of the list of models */
 
-/** Whether somebody trained its weights. @param {{weights: string}} model */
+/** Whether its weights are trained, and not random. @param {{weights: string}} model */
 export const isTrained = ({ weights }) => weights !== "none" && !weights.startsWith("random ");
 
-/** Where weights are from, with the first digits of a hash. @param {string} weights */
+/** The origin of weights, with the first digits of a hash. @param {string} weights */
 export const shortened = (weights) => weights.replace(/\b([0-9a-f]{8})[0-9a-f]{24,}\b/g, "$1");
 
 /** @returns {Promise<Line[]>} */
@@ -164,7 +164,7 @@ export const isReady = () =>
     () => false,
   );
 
-/** Every model of the repository, also those that failed to load.
+/** Every model of the repository, including those that failed to load.
  *  @returns {Promise<{name: string, version: string, state: string, reason?: string}[]>} */
 export const index = () => post("v2/repository/index", {});
 
@@ -216,11 +216,12 @@ export async function infer(model, inputs, outputs, parameters, signal, watch) {
   return tensorsOf(response, watch);
 }
 
-/** The tensors of a binary answer, as they come. @param {Response} response @param {Watch} [watch] */
+/** The tensors of a binary answer, as they arrive. @param {Response} response @param {Watch} [watch] */
 async function tensorsOf(response, watch) {
   const reader = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (response.body).getReader();
   let chunk = new Uint8Array();
-  /** @param {Uint8Array} target  is filled @param {(count: number) => void} [received]  bytes of it that are here */
+  /** @param {Uint8Array} target  is filled
+   *  @param {(count: number) => void} [received]  is called with the number of bytes that have arrived */
   const fill = async (target, received) => {
     for (let offset = 0; offset < target.length;) {
       if (chunk.length === 0) chunk = await next(reader);
@@ -237,7 +238,7 @@ async function tensorsOf(response, watch) {
   const tensors = {};
   for (const { name, shape, datatype, parameters } of JSON.parse(new TextDecoder().decode(header)).outputs) {
     const bytes = new Uint8Array(parameters.binary_data_size);
-    const isLive = datatype in ARRAYS; // else its numbers are made of all bytes
+    const isLive = datatype in ARRAYS; // other types are converted when all bytes have arrived
     if (isLive) tensors[name] = { shape, dtype: datatype, data: toNumbers(datatype, bytes.buffer) };
     await fill(bytes, (count) => isLive && watch?.(tensors, name, count / bytes.length));
     tensors[name] ??= { shape, dtype: datatype, data: toNumbers(datatype, bytes.buffer) };

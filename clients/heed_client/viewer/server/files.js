@@ -1,9 +1,9 @@
-// Arrays in files: .npy and .npz of numpy, .safetensors, .json. What is wrong with a file is said in one sentence.
+// Arrays in files: .npy and .npz of numpy, .safetensors, .json. An error of a file is one sentence.
 
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
 /** @typedef {{dtype: string, read: (buffer: ArrayBuffer) => import("heed/server/api.js").Numbers, bytes: number}} Type */
 
-export const MAX_BYTES = 256 * 2 ** 20; // of a file, and of what is packed in it
+export const MAX_BYTES = 256 * 2 ** 20; // of a file, and of its unpacked content
 export const SUFFIXES = ".npy,.npz,.safetensors,.json";
 
 /** @type {Record<"f2" | "f4" | "f8" | "i4" | "i8" | "b1", Type>} */

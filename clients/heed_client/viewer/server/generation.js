@@ -1,5 +1,5 @@
-// Tokens behind a prompt, one after the other, and what each looked at: the stream of POST v1/generate/{model}, and runs of
-// the model for the weights that it was not asked for.
+// Tokens after a prompt, and the weights of each: the stream of POST v1/generate/{model}, and runs of the model for weights
+// that were not requested with the stream.
 import { events, infer, post, ServerError, tensor } from "heed/server/api.js";
 import { Attention, plainLabels } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
@@ -20,12 +20,12 @@ import { EXACT, kindsOf, pictureOf, rowOfBatch, unitOf } from "heed/server/run.j
  * @property {boolean} isChosen  by the reader
  */
 /**
- * @typedef {object} Start  what a model generates from
+ * @typedef {object} Start  the prompt of a generation
  * @property {number[]} ids  that the decoder begins with @property {Label[]} words  of these
- * @property {Record<string, Tensor>} source  inputs of the encoder; none of a model with one stack
+ * @property {Record<string, Tensor>} source  inputs of the encoder; empty for a model with one stack
  * @property {Label[] | null} sourceWords  null = one stack
  * @property {Label[]} patches  of a picture in place of words; empty = it has none, or they are unknown
- * @property {Record<string, unknown>} fields  that say the same to the server
+ * @property {Record<string, unknown>} fields  of a request with the same prompt
  */
 /** @typedef {"running" | "length" | "eos" | "stop" | "stopped" | "failed"} Status */
 
@@ -54,13 +54,13 @@ export function startOf(model, settings, input) {
     const ids = main ?? [];
     const places = words(source.filter(isToken), ids.length);
     const hasWords = model.tokenizer !== null || own.length > 0;
-    const labels = hasWords ? places : plainLabels(ids.map((id) => `#${id}`)); // as those behind them
+    const labels = hasWords ? places : plainLabels(ids.map((id) => `#${id}`)); // like those after them
     const pictures = /** @type {Record<string, Tensor>} */ (pictureOf(model, input)?.fields ?? {});
     const fields = given || { input_ids: ids };
     return { ids, words: labels, source: pictures, sourceWords: null, patches: [], fields };
   }
   const begins = idsOf("decoder_input_ids");
-  const isDefault = model.tokenizer !== null && !target; // the tokens behind the first are those of the other views
+  const isDefault = model.tokenizer !== null && !target; // the tokens after the first are those of the other views
   const ids = isDefault ? begins.slice(0, 1) : begins;
   const name = main ? "input_ids" : String(SOURCES.find((one) => one in tensors));
   const [, ...shape] = main ? [1, main.length] : tensors[name].shape;
@@ -84,7 +84,7 @@ export function selectionOf({ combine, layer, head }) {
   return combine === "none" ? { layers, heads: String(head) } : { layers, reduce_heads: combine };
 }
 
-/** The body of a request whose answer has what is shown. @param {Model} model @param {Start} start @param {Settings} settings */
+/** The body of a request for the shown outputs. @param {Model} model @param {Start} start @param {Settings} settings */
 export function bodyOf(model, start, settings) {
   const { length, temperature, seed, topK, topP, stop, chosen, kind } = settings;
   return {
@@ -111,9 +111,9 @@ function promptOf({ ids, fields, sourceWords }, chosen) {
 /** @param {Model} model */
 const listed = (model) => Math.min(LISTED, Number(model.config.vocab_size) || LISTED);
 
-const DEFAULT_LENGTH = 20; // of the server, which takes fewer where the model has fewer positions left
+const DEFAULT_LENGTH = 20; // of the server, which generates fewer if the model has fewer positions left
 
-/** One text as it grows. Weights of a selection that the stream does not have are asked for when it has ended. */
+/** One text during its generation. Weights that are not in the stream are requested after its end. */
 export class Generation {
   /** @param {Model} model @param {Start} start @param {Token[]} tokens  that it begins with
    *  @param {Map<string, Float32Array[]>} rows  their weights, as far as they are known */
@@ -127,17 +127,18 @@ export class Generation {
     this.firstMs = 0;
     this.totalMs = 0;
     this.fresh = 0; // tokens of the stream
-    /** Of each selection by the place of a token: what it looked at. */
+    /** For each selection, the weights of each token, by its place. */
     this._rows = new Map([...rows].map(([key, list]) => [key, list.slice(0, tokens.length)]));
     this._controller = new AbortController();
     this._ended = /** @type {PromiseWithResolvers<void>} */ (Promise.withResolvers());
   }
 
-  /** The tokens up to a place, and another one there, to go on from. @param {number} place @param {NextToken} next */
+  /** The tokens before a place, and another token there, from which to continue.
+   *  @param {number} place @param {NextToken} next */
   branch(place, { id, token, probability }) {
     const { alternatives } = this.tokens[place];
     const other = { id, token, text: "", probability, alternatives, isChosen: true };
-    // What a token looked at does not depend on which token was chosen then.
+    // The weights of a token do not depend on the token that was chosen after it.
     return { tokens: [...this.tokens.slice(0, place), other], rows: this._rows };
   }
 
@@ -195,7 +196,7 @@ export class Generation {
     return rows;
   }
 
-  /** What the first tokens looked at: a query for each, and as keys the source, or all tokens before the last.
+  /** The attention of the first tokens: a query for each; the keys are the source, or all tokens before the last.
    *  @param {string} kind @param {number} count */
   attention(kind, count) {
     const { model, start, tokens } = this;
@@ -294,12 +295,12 @@ export class Generation {
     });
   }
 
-  /** Asks for the tokens that were probable at those of the first places where they are unknown. @param {number} count */
+  /** Requests the probable tokens at those of the first `count` places where they are unknown. @param {number} count */
   async askAll(count) {
     for (let place = 0; place < count; place++) if (!this.tokens[place].alternatives.length) await this.ask(place);
   }
 
-  /** Asks for the tokens that were probable at a place that a link began with. @param {number} place */
+  /** Requests the probable tokens at a place whose token came from a link. @param {number} place */
   async ask(place) {
     const { model, start, tokens } = this;
     const before = tokens.slice(0, place).map(({ id, token }) => /** @type {[number, string]} */ ([id, token ?? ""]));
@@ -312,14 +313,14 @@ export class Generation {
   }
 }
 
-/** The chosen tokens of a link, of which nothing else is known. @param {Settings["chosen"]} chosen @returns {Token[]} */
+/** The chosen tokens of a link, without probabilities or alternatives. @param {Settings["chosen"]} chosen @returns {Token[]} */
 export const chosenTokens = (chosen) =>
   chosen.map(([id, token], i) => {
     const isChosen = i === chosen.length - 1;
     return { id, token: token || null, text: "", probability: null, alternatives: [], isChosen };
   });
 
-/** The words of generated tokens. A token without text is special if it looks so. @param {Token[]} tokens @returns {Label[]} */
+/** The words of generated tokens. A token without text is special if it has the form of one. @param {Token[]} tokens @returns {Label[]} */
 export function labelsOf(tokens) {
   const words = wordsOf(tokens.map(({ id, token }) => token ?? `#${id}`));
   // Whether the tokenizer marks no token that begins a word, but puts a blank before each.

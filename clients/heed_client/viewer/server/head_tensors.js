@@ -14,7 +14,7 @@ import { headMask } from "heed/server/run.js";
 
 const MOST = 250_000; // numbers of a tensor that is drawn
 
-/** Whether a block projects its queries and keys, and answers what comes of it. @param {Model} model */
+/** Whether a block projects its queries and keys, and returns the results. @param {Model} model */
 export const isProjected = ({ outputs }) =>
   ["head_query", "present_key"].every((name) => outputs.some((output) => output.name === name));
 
@@ -55,7 +55,7 @@ function namesOf(model) {
 }
 
 /**
- * All tensors of a head that the model takes or answers.
+ * All tensors of a head that the model takes or returns.
  * @param {Model} model @param {import("heed/data/state.js").Settings} settings @param {import("heed/server/run.js").Input} input
  * @returns {Promise<Stage[]>}
  */

@@ -1,4 +1,4 @@
-// The lens: which tokens the hidden states of each layer predict, as POST v1/lens/{model} answers it.
+// The lens: the tokens that the hidden states of each layer predict, from POST v1/lens/{model}.
 import { post } from "heed/server/api.js";
 import { hasPatch, predictsTokens } from "heed/data/patch.js";
 import { tokenName } from "heed/data/tokens.js";
@@ -68,7 +68,7 @@ export async function lensOf(model, settings, input, body) {
   };
 }
 
-/** A layer in words: its hidden states are those behind it. @param {Lens} lens @param {number} row */
+/** A layer in words: its hidden states are those after it. @param {Lens} lens @param {number} row */
 export const layerName = ({ layers }, row) => (layers[row] === 0 ? "embeddings" : `layer ${layers[row] - 1}`);
 
 /** Where hidden states are. @param {Lens} lens @param {number} row */

@@ -24,7 +24,7 @@ const VECTORS = {
 };
 
 /**
- * Where the queries and keys of an output are: outputs, or the block's inputs. null = its scores are no products of them.
+ * The names of an output's queries and keys: outputs, or inputs of the block. null = its scores are not their products.
  * @param {Model} model @param {string} kind
  */
 function vectorsOf(model, kind) {
@@ -75,14 +75,15 @@ export async function neuronsOf(model, settings, input, query) {
 
 const TINY = 1e-30; // a softmax in float32 is above 0 here
 
-/** Keys without a weight that their scores would have. @param {number[]} scores @param {Float32Array} weights */
+/** Keys that are masked: they have no weight, though their scores would give one.
+ *  @param {number[]} scores @param {Float32Array} weights */
 function maskedOf(scores, weights) {
   const top = Math.max(...scores);
   const sum = scores.reduce((total, score) => total + Math.exp(score - top), 0);
   return scores.map((score, place) => weights[place] === 0 && Math.exp(score - top) / sum > TINY);
 }
 
-/** What a query is multiplied with: 1 for models of transformers, whose queries are scaled.
+/** The factor of a query: 1 for models of transformers, whose queries are already scaled.
  *  @param {Model} model @param {Settings["parameters"]} parameters @param {number} width */
 function scaleOf(model, parameters, width) {
   if (!model.outputs.some(({ name }) => name === "scores")) return 1;

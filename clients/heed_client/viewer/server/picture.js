@@ -1,4 +1,4 @@
-// Pictures as a vision model takes them: pixel_values of a file or of a built-in picture, and a picture of pixel_values.
+// Pictures for a vision model: pixel_values from a file or a built-in picture, and a picture from pixel_values.
 import { patchName } from "heed/data/picture.js";
 import { tensor } from "heed/server/api.js";
 import { MAX_BYTES } from "heed/server/files.js";
@@ -24,7 +24,8 @@ export function preprocessorOf(model) {
   return names.length === 1 && names[0] === "pixel_values" ? preprocessor : null;
 }
 
-/** What a decoder begins with, unless a request says so. @param {Model} model @returns {Record<string, number[][]>} */
+/** The first token of a decoder, for a request that does not give one.
+ *  @param {Model} model @returns {Record<string, number[][]>} */
 export function decoderStart({ inputs, config }) {
   const id = config.decoder_start_token_id ?? config.decoder?.decoder_start_token_id;
   const hasDecoder = inputs.some(({ name }) => name === "decoder_input_ids");
@@ -63,7 +64,7 @@ export function patchesIn(count, special, { shape }) {
   return side * side === count ? { special, rows: side, columns: side, size: shape[3] / side } : null;
 }
 
-/** Labels of the positions: special tokens, then those of the patches; none if they are unknown. @param {Model} model @returns {Label[]} */
+/** Labels of the positions: special tokens, then the patches; empty if they are unknown. @param {Model} model @returns {Label[]} */
 export function patchLabels(model) {
   const patches = patchesOf(model) ?? patchesOfEncoder(model);
   if (!patches) return [];
@@ -111,7 +112,7 @@ function partOf(width, height, preprocessor) {
 }
 
 /**
- * The pixel_values of a picture in a file, of which the part that the model sees is resized; of several pictures the first.
+ * The pixel_values of a picture in a file, from which the model's part is cut and resized; the first of several pictures.
  * @param {File} file @param {Preprocessor} preprocessor @returns {Promise<{pixels: Tensor, width: number, height: number}>}
  *   with the file's size
  */
@@ -184,7 +185,7 @@ export function testPicture(preprocessor) {
   return toPixels(context, preprocessor);
 }
 
-/** One of the numbers of each channel, or the one number of all. @param {number[] | null} list @param {number} channel @param {number} otherwise */
+/** The number of a channel, or the single number for all. @param {number[] | null} list @param {number} channel @param {number} otherwise */
 const of = (list, channel, otherwise) => list?.[list.length === 1 ? 0 : channel] ?? otherwise;
 
 /**

@@ -1,4 +1,4 @@
-// What a model without a tokenizer is run on: tensors that were given by name, or random ones.
+// The input of a model without a tokenizer: tensors that were given by name, or random ones.
 import { fromNested, tensor } from "heed/server/api.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -6,15 +6,15 @@ import { fromNested, tensor } from "heed/server/api.js";
 /** @typedef {import("heed/server/api.js").TensorDescription} TensorDescription */
 /** @typedef {{seed: number, sizes: Record<string, number>}} Random */
 /**
- * @typedef {object} Given  an object of tensors and options, by what its entries are
+ * @typedef {object} Given  the entries of an object of tensors and options, by kind
  * @property {Record<string, Tensor>} fields @property {Record<string, unknown>} parameters
  * @property {string[]} words  labels of the tokens
- * @property {Record<string, unknown>} others  of names that the model has not
+ * @property {Record<string, unknown>} others  whose names the model lacks
  */
 
 const MAX_RANDOM = 2e7; // numbers
 
-/** What is wrong with one input. */
+/** An error of one input. */
 export class InputError extends Error {
   /** @param {string} field @param {string} message */
   constructor(field, message) {
@@ -102,7 +102,7 @@ function fromBase64({ shape, dtype, base64 }) {
 /** @param {string} name @param {string} dtype  of the input @param {Tensor} given @returns {Tensor} */
 function cast(name, dtype, given) {
   const [isBoolean, isWhole] = [given.dtype === "BOOL", given.dtype.startsWith("INT")];
-  const isMask = dtype.endsWith(" or bool"); // of integers nobody knows which they are
+  const isMask = dtype.endsWith(" or bool"); // integers may be booleans or numbers
   const wanted = isBoolean && isMask ? "bool" : dtype.replace(" or bool", "");
   const isAllowed =
     wanted === "bool" ? isBoolean : wanted.startsWith("int") ? isWhole : !isBoolean && !(isMask && isWhole);

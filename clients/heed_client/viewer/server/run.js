@@ -18,32 +18,32 @@ import { wordsOf } from "heed/data/tokens.js";
  * @property {Record<string, unknown>} fields  Tensor, or as a JSON request has them
  * @property {string[]} words  labels of the tokens; empty = their places
  * @property {number[]} [special]  places of the tokens that begin, separate or end texts
- * @property {string} [picture]  what is said of the picture whose pixel_values the tensors are
+ * @property {string} [picture]  a description of the picture whose pixel_values the tensors are
  */
 /**
- * @typedef {object} Input  what a model is run on, and the labels of its tokens
+ * @typedef {object} Input  the input of a run, and the labels of its tokens
  * @property {Record<string, Tensor>} tensors
- * @property {Label[]} source  of keys, and of queries where the model has one input
+ * @property {Label[]} source  of keys, and of queries if the model has one input
  * @property {Label[]} target  of the decoder's tokens, or of queries that are not the keys; empty = the source's
  * @property {boolean} truncated
  * @property {Patches | null} [patches]  of the picture in its text: which tokens are which patches
- * @property {Record<string, unknown>} [texts]  the fields of a request that say the same, if there is a picture
+ * @property {Record<string, unknown>} [texts]  the fields of a request with the same texts, if there is a picture
  */
 
-export const EXACT = 1 << 20; // weights up to which they are float32; more are uint8
+export const EXACT = 1 << 20; // up to this number, weights are float32; more are uint8
 
 /** Outputs that are attention, in the order in which they are offered. */
 export const KINDS = ["weights", "cross_weights", "encoder_weights", "vision_weights", "scores", "weights_by_norm"];
 const OF_IMAGES = ["pixel_values", "vision_head_mask"]; // inputs of the tower for images
 
-/** Those of a model that reads pictures in its text are the language model's.
+/** The kinds of attention of a model; for one that reads pictures in its text, those of the language model.
  *  @param {Model} model @returns {string[]} */
 export const kindsOf = (model) =>
   KINDS.filter((kind) => model.outputs.some(({ name }) => name === kind)).filter(
     (kind) => kind !== "vision_weights" || !placeholderOf(model),
   );
 
-/** What stands in a text for a picture; null = the model reads none. @param {Model} model */
+/** The placeholder of a picture in a text; null = the model reads no pictures. @param {Model} model */
 export const placeholderOf = ({ tokenizer }) => tokenizer?.placeholders?.find(({ token }) => token !== null) ?? null;
 
 /** The picture in the text of an input, as a request; null without one. @param {Model} model @param {Input} input
@@ -53,13 +53,13 @@ export function pictureOf(model, { tensors }) {
   return name && tensors[name] ? { fields: { [name]: tensors[name] }, words: [] } : null;
 }
 
-/** A text of a model with a picture, which stands before a text that does not say where. @param {Model} model @param {string} text */
+/** A text with the placeholder of its picture, which is put before the text if the text has none. @param {Model} model @param {string} text */
 export function placed(model, text) {
   const token = placeholderOf(model)?.token;
   return !token || text.includes(token) ? text : `${token} ${text}`;
 }
 
-/** What is looked at first: of a model with an encoder and a decoder what the decoder looks at in the text.
+/** The kind of attention that is shown first: for a model with an encoder and a decoder, that between them.
  *  @param {Model} model */
 export const openingKind = (model) => {
   const kinds = kindsOf(model);
@@ -68,7 +68,7 @@ export const openingKind = (model) => {
 };
 
 /**
- * The tower of a model that answers this output, as a model of texts or of images; another model as it is.
+ * The tower of a model that returns this output, as a model of texts or of images; another model is unchanged.
  * @param {Model} model @param {string} kind @returns {Model}
  */
 export function towerOf(model, kind) {
@@ -88,7 +88,7 @@ export const hasHeadMask = (model) =>
 /** @type {Map<string, Promise<Model>>} */
 const described = new Map();
 
-/** The description of a model, which is asked for once. @param {string} name */
+/** The description of a model, which is requested once. @param {string} name */
 export function modelOf(name) {
   let model = described.get(name);
   if (!model) {
@@ -105,8 +105,8 @@ const asShown = (model) =>
 
 const UNKNOWN = /^(\[UNK\]|<unk>)$/i;
 
-/** Words, those that the tokenizer does not know with what stands in the text.
- *  @param {string[]} words @param {import("heed/server/api.js").Tokens} tokens @param {string[]} texts  of which a token's is the one of its id */
+/** Words, with the original text for those that the tokenizer does not know.
+ *  @param {string[]} words @param {import("heed/server/api.js").Tokens} tokens @param {string[]} texts  indexed by the sequence id of a token */
 function withSources(words, { tokens, offsets, sequence_ids }, texts) {
   const characters = texts.map((text) => [...text]);
   return words.map((word, i) => {
@@ -127,7 +127,7 @@ function joins({ offsets, sequence_ids }, texts) {
   });
 }
 
-/** The tokens of texts, and the picture of `request`, which stands before a text that does not say where it stands.
+/** The tokens of texts, and the picture of `request`, which is put before a text without a placeholder.
  *  @param {Model} model @param {Settings} settings @param {Request | null} [request] @returns {Promise<Input>} */
 export async function fromTexts(model, { text: written, pair, target }, request = null) {
   const placeholder = placeholderOf(model);
@@ -177,7 +177,7 @@ export function fromRequest(model, request, words = [], special = []) {
 }
 
 /**
- * What is still needed before the model can be run, as a sentence; "" if nothing is.
+ * A sentence about the input that is missing before the model can be run; "" if nothing is.
  * @param {Model} model @param {Settings} settings @param {Request | null} request
  */
 export function neededFor(model, { text, random }, request) {
@@ -192,7 +192,7 @@ export function neededFor(model, { text, random }, request) {
 }
 
 /**
- * What the settings and the tensors that were given say the model is to be run on.
+ * The input of the model, from the settings and the given tensors.
  * @param {Model} model @param {Settings} settings @param {Request | null} request
  *   null = random tensors, a built-in picture or the example
  * @returns {Promise<Input>}
@@ -233,10 +233,10 @@ export const evaluate = (dim, sizes) =>
     .reduce((sum, term) => sum + (/^\d+$/.test(term) ? Number(term) : sizes[term]), 0);
 
 /**
- * Run the model and answer its attention.
+ * Run the model and return its attention.
  * @param {Model} model @param {Settings} settings @param {Input} input @param {AbortSignal} [signal]
- * @param {(attention: Attention) => void} [begin]  is called when the first numbers of the answer are here
- * @returns {Promise<Attention>} when all of it is here
+ * @param {(attention: Attention) => void} [begin]  is called when the first numbers of the answer have arrived
+ * @returns {Promise<Attention>} when all of it has arrived
  */
 export async function run(model, settings, input, signal, begin = () => {}) {
   const { kind, batch } = settings;
@@ -263,7 +263,7 @@ export async function run(model, settings, input, signal, begin = () => {}) {
     return toMatrix(rowOfBatch(part[name], batch, from), m, n, unitOf(part));
   };
   const layerOption = (/** @type {number} */ layer) => (isStack ? { layers: String(layer) } : {});
-  /** @param {Record<string, Tensor>} answer  of which the first numbers may be here */
+  /** @param {Record<string, Tensor>} answer  which may have only its first numbers */
   const toAttention = (answer) => {
     const { shape } = answer[kind];
     const [layers, heads] = [isStack ? shape[0] : 1, shape[shape.length - 3]];
@@ -341,13 +341,13 @@ export async function run(model, settings, input, signal, begin = () => {}) {
 /** @param {string} kind */
 const isWeights = (kind) => kind === "weights" || /^(encoder|cross|vision)_weights$/.test(kind);
 
-/** What 1 stands for. The scale of uint8 comes behind its numbers: until then it is as if the largest weight was 1.
+/** The value of 1. The scale of uint8 arrives after its numbers: until then the largest weight is assumed to be 1.
  *  @param {Record<string, Tensor>} answer */
 export const unitOf = ({ weights_scale: scale, ...others }) =>
   Number(scale?.data[0]) || (Object.values(others).some(({ dtype }) => dtype === "UINT8") ? 1 / 255 : 1);
 
 /** One row of the batch, without that axis.
- *  @param {Tensor} tensor @param {number} batch @param {number} axis  of the batch: 1 behind layers, else 0 @returns {any} */
+ *  @param {Tensor} tensor @param {number} batch @param {number} axis  of the batch: 1 after layers, else 0 @returns {any} */
 export function rowOfBatch({ shape, data }, batch, axis) {
   const inner = shape.slice(axis + 1).reduce((size, length) => size * length, 1);
   const [outer, rows] = [axis === 1 ? shape[0] : 1, shape[axis]];
@@ -371,7 +371,7 @@ function labels(kind, m, n, { source, target }, isSelf) {
   return { rows, columns: keys.length === n ? keys : plainLabels(places(n)) };
 }
 
-/** The names of the inputs that switch heads off, by what is looked at: transformers', and those of Heed's own blocks.
+/** The names of the inputs that switch heads off, by the shown output: transformers', and those of Heed's own blocks.
  *  @type {Record<string, string[]>} */
 const HEAD_MASKS = {
   weights: ["decoder_head_mask", "head_mask"],
@@ -382,7 +382,7 @@ const HEAD_MASKS = {
 /** @param {number} count */
 const places = (count) => Array.from({ length: count }, (_, i) => String(i));
 
-/** The input that switches heads off in the attention that is looked at: [layers, heads] of stacks, else [batch, heads].
+/** The input that switches heads off in the shown attention: [layers, heads] for stacks, else [batch, heads].
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Record<string, Tensor>} */
 export function headMask(model, { ablated, kind }, { tensors }) {
   const names = HEAD_MASKS[kind] ?? ["head_mask"];

@@ -1,5 +1,5 @@
-// What the page opens with: a trained model with a tokenizer, else another with one, else a block and the sentence whose
-// tensors come with the page.
+// The model that the page opens with: a trained model with a tokenizer, else another with one, else a block and the
+// sentence whose tensors come with the page.
 import { isTrained } from "heed/server/api.js";
 import { builtIn, modelOf } from "heed/server/run.js";
 

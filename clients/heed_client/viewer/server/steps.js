@@ -12,9 +12,9 @@ import { headMask } from "heed/server/run.js";
 /** @typedef {{name: string, text: string, value: number}} Term  a step from the sum of products to the score */
 /**
  * @typedef {object} Steps
- * @property {number} key  the key that is looked at
+ * @property {number} key  the key that is shown
  * @property {Vector} query @property {Vector} keyVector @property {Vector | null} value
- * @property {{query: number[], key: number[], value: number[] | null} | null} projected  what they are after the projections;
+ * @property {{query: number[], key: number[], value: number[] | null} | null} projected  the vectors after the projections;
  *   null = the block has none
  * @property {number[]} products  of the pair; empty if the score is no scaled dot product
  * @property {Term[]} terms  from the sum of the products to the score, as they were computed here
@@ -27,7 +27,7 @@ import { headMask } from "heed/server/run.js";
 
 const ERROR = 2e-5; // float32, of the sum of absolute terms
 
-/** Whether a model has what is shown. @param {Model} model */
+/** Whether a model has the tensors that are shown. @param {Model} model */
 export const hasSteps = (model) =>
   ["query", "key"].every((name) =>
     model.inputs.some((input) => input.name === name && input.dtype.startsWith("float")),
@@ -179,7 +179,8 @@ function isForbidden(parameters, tensors, batch, i, j) {
   );
 }
 
-/** Where an element is; axes of length 1 are the same for all. @param {number[]} shape @param {number[]} places */
+/** The index of an element; an axis of length 1 is shared by all places.
+ *  @param {number[]} shape @param {number[]} places */
 const broadcast = (shape, places) =>
   shape.reduce((index, length, axis) => index * length + (length === 1 ? 0 : places[axis]), 0);
 

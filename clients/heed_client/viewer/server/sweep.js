@@ -61,7 +61,7 @@ function otherRun(model, { target }, input, source) {
 export const otherInput = (model, settings, input, source) =>
   fromTexts(model, { ...settings, text: source, pair: "" }, pictureOf(model, input));
 
-/** A metric as a request has it. @param {Choices} choices */
+/** A metric in the form of a request. @param {Choices} choices */
 function metricOf({ metric, tokens }) {
   const count = TOKENS[metric];
   if (!count) return metric;
@@ -69,7 +69,7 @@ function metricOf({ metric, tokens }) {
   return { [metric]: count === 1 ? given[0] : given };
 }
 
-/** The body of the request. Where the texts have different lengths, tokens that both have are patched.
+/** The body of the request. If the texts have different lengths, the tokens that both have are patched.
  *  @param {Model} model @param {Settings} settings @param {Input} input @param {Choices} choices
  *  @param {Input | null} other  the tokens of the other text @returns {Body} */
 export function sweepBody(model, settings, input, choices, other) {
@@ -117,7 +117,7 @@ export function cellIntervention({ intervention, over }, axes, cell) {
   return one;
 }
 
-/** The likeliest tokens of a run that may be changed: the next ones, or those behind another position; of masked models those at it.
+/** The likeliest tokens of a run that may be changed: the next ones, or those after another position; in masked models, at it.
  *  @param {Model} model @param {Body} texts @param {Body[]} interventions @param {number | null} position
  *  @returns {Promise<NextToken[]>} */
 export async function likelyTokens(model, texts, interventions, position) {
@@ -141,7 +141,7 @@ export const changedOutput = async (model, texts, interventions) =>
 /** The likeliest tokens of the text, and of the other one. @param {Model} model @param {Settings} settings @param {Input} input
  *  @param {string} source @param {number | null} position @returns {Promise<{own: NextToken[], other: NextToken[]}>} */
 export async function likeliest(model, settings, input, source, position) {
-  const of = (/** @type {Body} */ texts) => likelyTokens(model, texts, [], position).catch(() => []); // they are only offered
+  const of = (/** @type {Body} */ texts) => likelyTokens(model, texts, [], position).catch(() => []); // they are only suggestions
   const [own, other] = await Promise.all([
     of(textsAndMasks(model, settings, input)),
     source.trim() ? of(otherRun(model, settings, input, source)) : [],
@@ -161,15 +161,15 @@ export async function pinnedIntervention(model, settings, input) {
   return cellIntervention(sweepBody(model, settings, input, choices, other), axes, cell);
 }
 
-/** A token as a metric takes it. @param {NextToken} token */
+/** A token in the form of a metric's field. @param {NextToken} token */
 export function tokenText({ id, token }) {
   if (token === null || /^<.*>$|^\[.*\]$|[^\u0020-\u007e\u0120\u2581]/.test(token)) return `#${id}`;
   return beginsWord(token) ? ` ${token.slice(1)}` : token.startsWith("##") ? `#${id}` : token;
 }
 
-/** The numbers as they come. */
+/** The numbers of a sweep, as they arrive. */
 export class Sweep {
-  /** @param {Model} model @param {Body} body @param {Grid} grid  of which only the numbers are missing */
+  /** @param {Model} model @param {Body} body @param {Grid} grid  without its numbers */
   constructor(model, body, grid) {
     this.model = model;
     this.body = body;
@@ -223,7 +223,7 @@ export class Sweep {
   }
 }
 
-/** What is known of a grid before its numbers: the names of all indices.
+/** A grid without its numbers: the names of all indices.
  *  @param {Model} model @param {Settings} settings @param {Input} input @param {Choices} choices @returns {Grid} */
 export function emptyGrid(model, settings, input, choices) {
   const shape = model.interventions?.[choices.at] ?? [];

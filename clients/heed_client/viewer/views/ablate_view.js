@@ -1,4 +1,4 @@
-// Heads are switched off, and what that changes: the other heads' weights, the output, the next tokens.
+// Switches heads off, and shows the changes: of the other heads' weights, of the output, of the next tokens.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import {
   changeShown,
@@ -89,9 +89,9 @@ export function AblateView({ attention, settings, set, run }) {
 /** @param {{layer: number, head: number}} place */
 const nameOf = ({ layer, head }) => `${layer}.${head}`;
 
-/** Measures on demand what each head alone does to the output; until the input changes.
+/** Measures on demand the effect of each head alone on the output, until the input changes.
  *  @param {import("heed/views/hooks.js").Run} run @param {Attention} attention
- *  @param {import("heed/server/ablation.js").Output | null} before @param {unknown} of  what the numbers are of */
+ *  @param {import("heed/server/ablation.js").Output | null} before @param {unknown} of  the run of the numbers */
 function useEffects({ model, input, settings, request }, attention, before, of) {
   const [state, setState] = useState(
     /** @type {{of: unknown, effects: Effects | null, count: number, error: Error | null}} */ ({
@@ -276,7 +276,7 @@ function Outputs({ labels, before, after }) {
   return html`<${OutputChanges} each=${each} />`;
 }
 
-/** How far the output of each token moves. @param {{each: {word: string, cosine: number, largest: number}[]}} props */
+/** The change of the output of each token. @param {{each: {word: string, cosine: number, largest: number}[]}} props */
 export function OutputChanges({ each }) {
   useTheme(); // draws again when it changes
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;

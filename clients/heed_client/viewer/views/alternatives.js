@@ -5,9 +5,9 @@ import { arrowKeys } from "heed/views/controls.js";
 import { usePromise } from "heed/views/hooks.js";
 
 /**
- * The most probable tokens at the place of one; a click on another goes on from there.
- * @param {{text: import("heed/page/generation.js").Text, place: number | null, actions: import("heed/page/generation.js").Actions | null, isWarm: boolean}} props  `isWarm`: not
- *   always the most probable one is taken
+ * The most probable tokens at the place of one; a click on another continues from there.
+ * @param {{text: import("heed/page/generation.js").Text, place: number | null, actions: import("heed/page/generation.js").Actions | null, isWarm: boolean}} props  `isWarm`: the
+ *   most probable one is not always chosen
  */
 export function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
   const title = html`<h2>Next tokens</h2>`;

@@ -9,7 +9,7 @@ const LISTED = 5;
 
 /** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings}} Props */
 
-/** The places of the largest changes, of all visible words, or of those that are pinned.
+/** The places of the largest changes, among all visible words or the pinned ones.
  *  @param {Pick<Props, "attention" | "change" | "settings">} props */
 function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings } }) {
   const { n, values } = change;

@@ -1,4 +1,4 @@
-// Two heads, layers, texts, models or options side by side, and what the second has more or less than the first.
+// Two heads, layers, texts, models or options side by side, and the difference of the second from the first.
 import { html, useMemo } from "vendor/preact.js";
 import { Choice, numbers } from "heed/views/controls.js";
 import { differenceOf, namesInSentence, namesOf, pairsOf } from "heed/views/comparison.js";
@@ -12,7 +12,7 @@ import { SideBySide } from "heed/views/side_by_side.js";
  * @property {Attention | null} attention @property {string} [reason]  why there is none
  * @property {Settings} settings @property {ViewProps["set"]} set  undefined = as the first has it
  * @property {import("heed/save/commands.js").Request | null} [request]  on a server
- * @property {boolean} isSame  whether it is of the same answer @property {unknown} [panel]  asks for its input
+ * @property {boolean} isSame  whether it is of the same answer @property {unknown} [panel]  the fields of its input
  */
 
 /** @param {ViewProps & {second?: Side | null}} props */
@@ -58,7 +58,7 @@ export function CompareView({ attention, settings, set, second = null }) {
       titles=${[`First: ${names[0]}`, `Second: ${names[1]}`, differenceOf(names, ...sides)]} names=${namesInSentence(names, ...sides)} tools=${tools} missing=${second.reason} />`;
 }
 
-/** What is pinned in the second: its own words, or the counterparts of the first's.
+/** The pinned words of the second: its own, or the counterparts of the first's.
  *  @param {Settings} settings @param {import("heed/views/comparison.js").Pairs | null} pairs */
 export function pinned({ query, key, other }, pairs) {
   if (other?.query !== undefined || other?.key !== undefined)
@@ -68,7 +68,7 @@ export function pinned({ query, key, other }, pairs) {
   return { query: counterpart(pairs?.rows, query), key: counterpart(pairs?.columns, key) };
 }
 
-/** The first's place of a word of the second; undefined if it has none. @param {number[] | undefined} places
+/** The place in the first of a word of the second; undefined if it has none. @param {number[] | undefined} places
  *  @param {number | null} place */
 function placeIn(places, place) {
   if (place === null) return null;

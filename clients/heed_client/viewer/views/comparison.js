@@ -1,4 +1,4 @@
-// What a comparison shows, for the view and for pictures of it: two sides with one scale, and their difference.
+// The parts of a comparison, for the view and for pictures of it: two sides with one scale, and their difference.
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { Attention } from "heed/data/attention.js";
 import { largest, renormalised } from "heed/data/display.js";
@@ -10,7 +10,7 @@ import { drawn, globalMax } from "heed/views/hooks.js";
 /** @typedef {{attention: Attention, settings: Settings}} One  a side */
 /** @typedef {{title: string, attention: Attention, settings: Settings, shown: import("heed/data/display.js").Shown}} Panel */
 
-/** @typedef {{rows: number[], columns: number[], isWhole: boolean}} Pairs  for each query and key of the first the place of
+/** @typedef {{rows: number[], columns: number[], isWhole: boolean}} Pairs  for each query and key of the first, the place of
  *    its counterpart in the second; -1 = none */
 
 /** Which words of two sides are compared with each other. @param {Attention} one @param {Attention} other @returns {Pairs} */
@@ -21,8 +21,7 @@ export function pairsOf(one, other) {
   return { rows, columns, isWhole: [...rows, ...columns].every((place) => place >= 0) };
 }
 
-/** What the second matrix has more (or less, if negative) than the first, as attention with one head. NaN: one of the
- *  words has no counterpart.
+/** The second matrix minus the first, as attention with one head. NaN = one of the words has no counterpart.
  *  @param {One} one @param {One} other @param {Pairs} pairs */
 export function between({ attention, settings }, { attention: second, settings: others }, pairs) {
   const load = async () => {
@@ -65,7 +64,8 @@ export function between({ attention, settings }, { attention: second, settings: 
   });
 }
 
-/** The labels of the first, where another word replaces one with both. @param {Label[]} labels @param {Label[]} others
+/** The labels of the first, with both words if another word replaces one.
+ *  @param {Label[]} labels @param {Label[]} others
  *  @param {number[]} places */
 const bothLabels = (labels, others, places) =>
   labels.map((label, i) => {
@@ -87,10 +87,11 @@ export async function topOf(one, other) {
   return Math.max(...(await Promise.all([top(one), top(other)])));
 }
 
-/** With the scale of both sides. @param {Settings} settings @param {number | null} top @returns {Settings} */
+/** The settings with the scale of both sides.
+ *  @param {Settings} settings @param {number | null} top @returns {Settings} */
 export const shared = (settings, top) => (top === null ? settings : { ...settings, range: "global" });
 
-/** Of the difference. @param {Settings} settings @returns {Settings} */
+/** The settings of the difference. @param {Settings} settings @returns {Settings} */
 export const ofDifference = (settings) => ({
   ...settings,
   layer: 0,
@@ -100,7 +101,7 @@ export const ofDifference = (settings) => ({
   range: "matrix",
 });
 
-/** Which head or which sum of heads. @param {Attention} attention @param {Settings} settings */
+/** The name of the head or of the sum of heads. @param {Attention} attention @param {Settings} settings */
 export function placeOf({ layers, axis }, { layer, head, combine }) {
   const isOfLayers = combine === "rollout" || combine.startsWith("layers");
   const said = [
@@ -127,7 +128,7 @@ function excerpt(text, other) {
   return `${from > 0 ? "…" : ""}${text.slice(from, end > start ? end : from + LONGEST)}…`;
 }
 
-/** The names of two sides: what is different between them, and which head or which sum of heads.
+/** The names of two sides: their differences, and the head or the sum of heads.
  *  @param {One} one @param {One} other @returns {[first: string, second: string]} */
 export function namesOf(one, other) {
   const differs = (/** @type {keyof Settings} */ key) =>
@@ -150,7 +151,7 @@ export function namesOf(one, other) {
   return [name(one, other.settings), name(other, one.settings)];
 }
 
-/** What the difference is; a head that both have is named once. @param {[first: string, second: string]} names
+/** The name of the difference; a head that both have is named once. @param {[first: string, second: string]} names
  *  @param {One} one @param {One} other */
 export function differenceOf([first, second], one, other) {
   const place = `, ${placeOf(one.attention, one.settings)}`;
@@ -164,7 +165,7 @@ export function differenceOf([first, second], one, other) {
     : `Difference: ${second} minus ${first}`;
 }
 
-/** The names of two heads in one sentence, where a layer of both is named once; null of sides with other differences.
+/** The names of two heads in one sentence, in which a common layer is named once; null if other things differ.
  *  @param {[first: string, second: string]} names @param {One} one @param {One} other @returns {[first: string, second: string] | null} */
 export function namesInSentence([first, second], one, other) {
   const [place, others] = [one, other].map(({ attention, settings }) => placeOf(attention, settings));
@@ -181,7 +182,7 @@ export function ablatedTitles(attention, settings) {
   return [`Before: ${name}, all heads on`, `After: ${name}, ${off} off`, "Change: after minus before"];
 }
 
-/** All that a comparison shows, side by side. @param {One} one @param {One | null} other
+/** All maps of a comparison, side by side. @param {One} one @param {One | null} other
  *  @param {[first: string, second: string, difference: string] | null} [titles] @returns {Promise<Panel[]>} */
 export async function panelsOf(one, other, titles = null) {
   const top = other && (await topOf(one, other));

@@ -69,7 +69,7 @@ export const titlesOf = (kinds) => {
   return Object.fromEntries(kinds.map((kind) => [kind, known[kind] ?? kind]));
 };
 
-/** The arrow keys lead from one of a group's buttons to the next: Tab reaches one of them. @param {any} event */
+/** The arrow keys move between the buttons of a group, of which Tab reaches one. @param {any} event */
 export function arrowKeys(event) {
   const buttons = [...event.currentTarget.querySelectorAll("button")];
   const next = neighbour(buttons, buttons.indexOf(event.target), event.key);
@@ -78,7 +78,7 @@ export function arrowKeys(event) {
   event.preventDefault();
 }
 
-/** The element that a key leads to: the next one, or the nearest of the next line; null for other keys.
+/** The element to which a key moves: the next one, or the nearest of the next line; null for other keys.
  *  @param {HTMLElement[]} elements @param {number} index @param {string} key */
 export function neighbour(elements, index, key) {
   if (index < 0) return null;
@@ -108,7 +108,7 @@ export function neighbour(elements, index, key) {
 export const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
 
 /**
- * A number that is taken as soon as it is one; what is written stays until the field is left, and is then as it was taken.
+ * A field for a number, which applies as soon as it is valid; the text is kept until the field is left, and then corrected.
  * @param {{value: number | "", isAllowed?: (number: number) => boolean, onNumber: (number: number | undefined) => void} & Record<string, unknown>} props
  *   undefined = nothing is written
  */
@@ -117,7 +117,7 @@ export function NumberField({ value, isAllowed = Number.isFinite, onNumber, ...a
   const enter = (/** @type {any} */ event) => {
     const { value: text, validity } = event.currentTarget;
     setDraft(text);
-    if (validity.badInput) return; // "-" or "1e", of which more is to come
+    if (validity.badInput) return; // "-" or "1e": the number is incomplete
     if (text === "") onNumber(undefined);
     else if (isAllowed(Number(text))) onNumber(Number(text));
   };

@@ -19,7 +19,7 @@ export function EveryHead({ attention, settings, set, shown }) {
   const place = isFrom ? query : key;
   const isSide = place !== null && !isFrom; // the others are queries
   const others = isSide ? shown.rows : shown.columns;
-  // Of a long text all matrices of the layer would have to come, but for one query.
+  // For a long text, all matrices of the layer would have to be loaded, except for a single query.
   const isShort = attention.m <= POOL;
   const isKnown = heads > 1 && (place === null ? isShort && !shown.isDiverging : isFrom || isShort);
   const wanted = { attention, layer, direction, place, others };
@@ -83,7 +83,7 @@ export function EveryHead({ attention, settings, set, shown }) {
 export const inEveryHead = (attention, layer, place, direction) =>
   (direction === "from" ? rowsOf : columnsOf)(attention, layer, place);
 
-/** What a query looks at in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} query */
+/** The weights from a query in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} query */
 async function rowsOf(attention, layer, query) {
   const { numbers, unit } = await attention.row(query);
   const { heads, n } = attention;
@@ -93,14 +93,14 @@ async function rowsOf(attention, layer, query) {
   });
 }
 
-/** What looks at a key in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} key */
+/** The weights to a key in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} key */
 async function columnsOf(attention, layer, key) {
   const { heads, m, n } = attention;
   const all = await Promise.all(Array.from({ length: heads }, (_, head) => attention.matrix(layer, head)));
   return all.map(({ values }) => Float32Array.from({ length: m }, (_, i) => values[i * n + key]));
 }
 
-/** How much all visible queries look at each key, in each head. @param {ViewProps["attention"]} attention
+/** The mean weight from all visible queries to each key, in each head. @param {ViewProps["attention"]} attention
  *  @param {number} layer @param {Settings} settings @param {import("heed/data/display.js").Shown} shown */
 async function averagesOf(attention, layer, settings, shown) {
   const { heads, n } = attention;

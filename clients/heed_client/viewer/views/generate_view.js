@@ -1,4 +1,4 @@
-// A text as it is generated: what each token looked at, and which tokens were probable in its place.
+// A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { levelOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
@@ -24,7 +24,7 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {{row: number | null, column: number | null}} Word  among the generated tokens, and among those that they look at */
 /** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
 
-/** What ended the text. @type {Record<string, string>} */
+/** The reason for the end of the text. @type {Record<string, string>} */
 const ENDS = {
   eos: ", then the model’s end",
   stop: ", then a text of stop",
@@ -44,7 +44,7 @@ const FIELDS = ["max_new_tokens", "temperature", "seed"];
 /** @param {Props} props */
 export function GenerateView({ attention, settings, set, picture, generation: { text, actions } }) {
   const count = text?.tokens.length ?? 0;
-  const isDrawn = text !== null && count > 0 && attention.m === count; // else it is the attention of the prompt
+  const isDrawn = text !== null && count > 0 && attention.m === count; // otherwise it is the attention of the prompt
   const [pointed, setPointed] = useState(/** @type {Word | null} */ (null));
   const isRunning = text?.status === "running";
   useEffect(() => {
@@ -81,12 +81,12 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     ${isDrawn && !isRunning && settings.query !== null && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
 }
 
-/** Where the patches of a picture are in a prompt; null if they are not in it.
+/** The places of a picture's patches in a prompt; null if they are not in it.
  *  @param {Label[]} prompt @param {import("heed/views/picture_view.js").Patches} patches @returns {{start: number, end: number} | null} */
 const patchesIn = (prompt, { special, rows, columns }) =>
   prompt[special]?.text === patchName(0, columns) ? { start: special, end: special + rows * columns } : null;
 
-/** What the pinned word looked at in other heads: all of them by the largest weight, and those of the layer in full.
+/** The weights of the pinned word in other heads: all heads by the largest weight, and those of the layer in full.
  *  @param {ViewProps} props */
 function Heads({ attention, settings, set }) {
   const { query, key, kind } = settings;
@@ -139,7 +139,7 @@ function Parameters({ settings, set, actions, isRunning, children }) {
     ${FIELDS.map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}`;
 }
 
-/** How far it is, or why it ended, and the times. @param {{text: GeneratedText}} props */
+/** The progress of the text, or the reason for its end, and the times. @param {{text: GeneratedText}} props */
 function Ending({ text: { status, tokens, fresh, firstMs, totalMs } }) {
   const count = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
   const each = fresh > 1 ? `, ${brief((totalMs - firstMs) / (fresh - 1))} each` : "";
@@ -152,8 +152,8 @@ function Ending({ text: { status, tokens, fresh, firstMs, totalMs } }) {
 const brief = (ms) => (ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
 
 /**
- * The source and the text as running text. What a generated token looked at has the colour of its weight; with a token that
- * only is looked at, those have that looked at it.
+ * The source and the text as running text. The words that a generated token looked at have the colours of their weights;
+ * for a token of the source or the prompt, the words that looked at it have them.
  * @param {{text: GeneratedText, patches: ReturnType<typeof patchesIn>, attention: ViewProps["attention"] | null,
  *   settings: ViewProps["settings"], set: ViewProps["set"], pointed: Word | null, setPointed: (word: Word | null) => void}} props
  */

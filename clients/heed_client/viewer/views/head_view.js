@@ -82,7 +82,7 @@ function HeadChips({ attention, settings, set }) {
 }
 
 /**
- * What is drawn of each head that is switched on; null until all are there.
+ * The lines of each head that is switched on; null until all have arrived.
  * @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings
  * @returns {{bundles: Bundle[] | null, error: Error | null}}
  */

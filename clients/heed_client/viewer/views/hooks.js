@@ -1,4 +1,4 @@
-// What views share: their properties, promises as state, and the selected matrix as it is drawn.
+// Code that views share: their properties, promises as state, and the selected matrix as it is drawn.
 import { useEffect, useState } from "vendor/preact.js";
 import { show } from "heed/data/display.js";
 import { remember, remembered } from "heed/data/storage.js";
@@ -8,7 +8,7 @@ import { remember, remembered } from "heed/data/storage.js";
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {(changes: Partial<Settings>) => void} Set  changes the settings of the page */
 /**
- * @typedef {object} ViewProps  what a view is given
+ * @typedef {object} ViewProps  the properties of every view
  * @property {Attention} attention
  * @property {Settings} settings
  * @property {Set} set
@@ -23,12 +23,12 @@ import { remember, remembered } from "heed/data/storage.js";
  * @property {import("heed/server/run.js").Request | null} request
  */
 /** @typedef {import("heed/server/run.js").Request} Request */
-/** @typedef {Answer & {setRequest: (change: (before: Request | null) => Request) => void}} Run  what views of a server are given */
+/** @typedef {Answer & {setRequest: (change: (before: Request | null) => Request) => void}} Run  the properties of views that need a server */
 
 /**
- * A promise's value; the last one until the next is there, null before the first.
+ * A promise's value; the last one until the next arrives, null before the first.
  * @template T
- * @param {(begin: (value: T) => void) => Promise<T>} make  may call `begin` with what is shown until its end @param {unknown[]} dependencies
+ * @param {(begin: (value: T) => void) => Promise<T>} make  may call `begin` with a value to show until its end @param {unknown[]} dependencies
  * @returns {{value: T | null, error: Error | null, isBusy: boolean}}
  */
 export function usePromise(make, dependencies) {
@@ -63,7 +63,7 @@ export function useOpen(name) {
 }
 
 /**
- * The selected matrix, and what is drawn of it; null until it is there.
+ * The selected matrix, and its visible part; null until it arrives.
  * @param {Attention} attention @param {Settings} settings @param {number} [top]  of the global range; else that of all heads
  */
 export function useShown(attention, settings, top) {
@@ -84,7 +84,7 @@ const DRAWN = 2; // ways in which one matrix is drawn at the same time
 /** @type {WeakMap<Matrix, Map<string, Shown>>} */
 const cache = new WeakMap();
 
-/** What is drawn of a matrix: computed once for the view, the selection and the menu.
+/** The visible part of a matrix, computed once for the view, the selection and the menu.
  *  @param {Matrix} matrix @param {Attention} attention @param {Settings} settings
  *  @param {number} [top]  of the global range; else that of all heads */
 export function drawn(matrix, attention, settings, top = globalMax(attention, settings)) {
@@ -93,7 +93,7 @@ export function drawn(matrix, attention, settings, top = globalMax(attention, se
   const key = JSON.stringify([...looks, top]);
   const known = cache.get(matrix) ?? /** @type {Map<string, Shown>} */ (new Map());
   const shown = known.get(key) ?? show(matrix, attention.rows, attention.columns, settings, top);
-  known.delete(key); // the last one used is the last one to go
+  known.delete(key); // the most recently used is removed last
   known.set(key, shown);
   const [oldest] = known.keys();
   if (known.size > DRAWN) known.delete(oldest);
@@ -101,7 +101,7 @@ export function drawn(matrix, attention, settings, top = globalMax(attention, se
   return shown;
 }
 
-/** How many of the heads' small pictures are here; renders again when there are more, once in a frame.
+/** The number of heads whose small pictures have arrived; renders again when there are more, once per frame.
  *  @param {Attention} attention */
 export function useReady(attention) {
   const [, setCount] = useState(0);
@@ -123,7 +123,7 @@ export function useReady(attention) {
   return attention.ready;
 }
 
-/** The largest value of all heads that are here, if the settings ask for it. @param {Attention} attention @param {Settings} settings */
+/** The largest value of all heads that have arrived, if the settings need it. @param {Attention} attention @param {Settings} settings */
 export function globalMax(attention, settings) {
   if (settings.range !== "global") return undefined;
   let top = 0;

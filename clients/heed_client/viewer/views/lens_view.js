@@ -1,4 +1,4 @@
-// The most likely next token in each layer, behind each token of the text.
+// The most likely next token in each layer, after each token of the text.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { percent } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
@@ -32,7 +32,7 @@ export function levelOf({ guesses, ranks, vocabulary }, isByRank, { row, column 
 /** A cell in words. @param {Lens} lens @param {Cell} cell */
 const placeIn = (lens, { row, column }) => `${layerTitle(lens, row)}, at “${lens.words[column]}”`;
 
-/** What a cell says. @param {Lens} lens @param {Cell} cell */
+/** The content of a cell as a sentence. @param {Lens} lens @param {Cell} cell */
 const sentence = (lens, { row, column }) => {
   const [{ word, probability }] = lens.guesses[row][column];
   return `${placeIn(lens, { row, column })}: “${word}” ${percent(probability)}`;

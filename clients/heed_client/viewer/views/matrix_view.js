@@ -16,7 +16,7 @@ import { useShown } from "heed/views/hooks.js";
 const TALLEST = 0.75; // of the window's height
 const LOWEST = 0.4;
 const BELOW = 100; // px of the selection and the note below a map
-const PAIR = 72; // px that are above the map as soon as a word is held
+const PAIR = 72; // px above the map when a word is held
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
@@ -24,15 +24,15 @@ const STEP = 1.5; // of a key or a button that zooms
 const ALONE = [];
 
 /**
- * @typedef {object} Told  what is said of a map that is not of weights
- * @property {string} [label]  what is in it, for those who do not see it
- * @property {(cell: Cell, number: string) => string} [tell]  what is said of a cell
- * @property {string} [whole]  the name of all of it
+ * @typedef {object} Told  descriptions of a map that is not of weights
+ * @property {string} [label]  its content, for screen readers
+ * @property {(cell: Cell, number: string) => string} [tell]  the text for a cell
+ * @property {string} [whole]  the name of the whole map
  * @property {unknown} [legend]
  */
 /** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, lowest?: number, rows?: string}} Shared
- *    `top` of the global range, other maps whose cells begin at the same place, what hatched cells are, that in the legend, the
- *    height in px, the least one of the cells, and what rows are */
+ *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
+ *    the height in px, the minimum height of the cells, and the name of rows */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -84,7 +84,7 @@ export function HeatMap({
     const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);
     return layout(shown, [...names.rows, ...left], [...names.columns, ...above], Math.max(1, width), height, lowest);
   }, [names, width, screen, beside, own, lowest]);
-  /** What changes with the pointer, without a new rendering of the page. */
+  /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },
     hover: /** @type {Cell | null} */ (null),

@@ -1,4 +1,4 @@
-// All heads at once: layers x heads as small pictures, which can be sorted by what the heads do.
+// All heads at once: layers x heads as small pictures, which can be sorted by statistics of the heads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { poolLabels, visible } from "heed/data/display.js";
 import { POOL } from "heed/data/attention.js";
@@ -31,7 +31,8 @@ function sortable({ statistics, isSelf }, { kind, key, query }) {
   return { statistics: kind.endsWith("weights") ? statistics : null, held: key ?? (isSelf ? query : null) }; // no shares of scores
 }
 
-/** By what heads can be sorted. @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings
+/** The orders in which heads can be sorted.
+ *  @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings
  *  @returns {Record<string, string>} */
 export function sortsOf(attention, settings) {
   const { statistics, held } = sortable(attention, settings);
@@ -156,7 +157,7 @@ function Outline({ attention, settings }) {
   return html`<i class="outline" style=${{ top: `${top}%`, height: `${height}%`, left: `${left}%`, width: `${width}%` }}></i>`;
 }
 
-/** Where a token is in a small picture, and how large its cell is, in per cent; all of it if none is held.
+/** The place of a token in a small picture and the size of its cell, in per cent; the whole picture if none is held.
  *  @param {import("heed/data/attention.js").Label[]} labels @param {number | null} held
  *  @param {import("heed/data/state.js").Settings} settings @returns {[number, number | null]} */
 function place(labels, held, settings) {

@@ -1,4 +1,4 @@
-// Why a head's scores are what they are: the query of one token, the keys of all, their products, sums and weights.
+// The origin of a head's scores: the query of one token, the keys of all, their products, sums and weights.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { format, percent, significant } from "heed/data/display.js";
 import { palette } from "heed/data/palettes.js";
@@ -68,7 +68,7 @@ export function NeuronView({ attention, settings, set, run }) {
     }`;
 }
 
-/** A word with its place, which is all that words without a text have. @param {import("heed/data/attention.js").Label} label @param {number} place */
+/** A word with its place; a word without a text is only its place. @param {import("heed/data/attention.js").Label} label @param {number} place */
 export const numbered = ({ text }, place) => (text === String(place) ? text : `${place} ${text}`);
 
 /** The keys that are shown. @param {Float32Array} weights */
@@ -86,7 +86,8 @@ export const topsOf = ({ query, keys, products }) => [[query], keys, products].m
 const topOf = (rows) =>
   rows.reduce((top, row) => row.reduce((most, number) => Math.max(most, Math.abs(number)), top), 0) || 1;
 
-/** What the selected key, or the one that is looked at most, comes to. @param {ViewProps["attention"]} attention
+/** A sentence about the score and weight of the selected key, or of the one with the largest weight.
+ *  @param {ViewProps["attention"]} attention
  *  @param {import("heed/server/neurons.js").Neurons} neurons @param {number} query @param {number | null} key */
 function sentence({ rows, columns }, { scores, weights, masked }, query, key) {
   const place = key ?? weights.indexOf(Math.max(...weights));

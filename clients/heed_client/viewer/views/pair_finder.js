@@ -1,4 +1,4 @@
-// Which head looks most from one word to another: two words are held, and all heads are ranked by that weight.
+// Find the head that looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
 import { rank } from "heed/data/ranking.js";
@@ -39,7 +39,7 @@ export function PairFinder({ attention, settings, set }) {
   </section>`;
 }
 
-/** All heads by the weight of what is held, below a title.
+/** All heads by the weight of the held words, below a title.
  *  @param {ViewProps & {title: string, hasSmall?: boolean}} props  `hasSmall`: whether there are small pictures */
 export function RankedHeads({ attention, settings, set, title, hasSmall = true }) {
   const { query, key, hideSpecial, hideFirst, hidePadding } = settings;
@@ -55,7 +55,7 @@ export function RankedHeads({ attention, settings, set, title, hasSmall = true }
     <${Ranking} attention=${attention} settings=${settings} set=${set} heads=${isCurrent ? value.ranked : []} /></section>`;
 }
 
-/** Heads by the weight of what is held. @param {ViewProps & {heads: Ranked[]}} props */
+/** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[]}} props */
 function Ranking({ attention, settings, set, heads }) {
   const { query, key, kind } = settings;
   return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from “${attention.rows[query].text}”`}${key === null ? "" : ` to “${attention.columns[key].text}”`}`}>
@@ -75,7 +75,7 @@ function Ranking({ attention, settings, set, heads }) {
       )}</ol>`;
 }
 
-/** The weight of the held pair: of the open head, or of the one that is first where all heads are shown.
+/** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */
 function Headline({ attention, settings, best }) {
   const { kind, query, key, view, layer, head, combine } = settings;
@@ -118,7 +118,7 @@ function Words({ attention, settings, set }) {
   );
 }
 
-/** One line of words, of which Tab reaches one and arrows the others.
+/** One line of words: Tab reaches one of them, arrow keys the others.
  *  @param {{labels: Label[], name: string, query: number | null, held: number | null, onClick: (place: number) => void}} props */
 function Line({ labels, name, query, held, onClick }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));

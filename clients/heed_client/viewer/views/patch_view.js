@@ -1,4 +1,4 @@
-// Activations are changed one place at a time: what another text has there, nothing, or the mean; a heat map of what follows.
+// Changes activations at one place at a time, to another text's, to zero or to the mean; a heat map shows the effects.
 import { html, useId, useMemo, useState } from "vendor/preact.js";
 import {
   actionsOf,
@@ -42,7 +42,7 @@ const ROW = 30; // px
 const AROUND = 134; // px of the words and bars around the cells
 const TALLEST = 0.62; // of the window's height
 const MOST = 20; // times a direction, by the slider
-const NEAR = 0.15; // of the legend: two numbers that are nearer have no room
+const NEAR = 0.15; // of the legend: numbers closer than this would overlap
 const STOPS = 16; // of the gradient
 
 /** @param {ViewProps & {sweep: SweepState}} props */
@@ -60,7 +60,7 @@ export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions
     }`;
 }
 
-/** What was measured, as a sentence. @param {Grid} grid */
+/** The measurement as a sentence. @param {Grid} grid */
 function said({ choices: { action, at, source, minus, scale, metric } }) {
   const what = {
     from: `is what it is in “${source}”`,
@@ -71,7 +71,7 @@ function said({ choices: { action, at, source, minus, scale, metric } }) {
   return `${METRICS[metric]}, if the ${siteTitle(at)} ${what[action]}, at one place at a time.`;
 }
 
-/** Which field an error is about. @param {Error | null} error @returns {Record<string, string>} */
+/** An error by the name of its field. @param {Error | null} error @returns {Record<string, string>} */
 function errorsOf(error) {
   const { field, message } = /** @type {{field?: string | null, message: string}} */ (error ?? { message: "" });
   if (!field) return {};
@@ -146,10 +146,10 @@ function Parameters({ actions, change, grid, aligned }) {
     ${error && !isTold && html`<p role="alert">${error.message}</p>`}`;
 }
 
-/** Controls, and below them in one line what is chosen. @param {{text: string, children?: unknown}} props */
+/** Controls, and below them a line about the choice. @param {{text: string, children?: unknown}} props */
 const Told = ({ text, children }) => html`<div><div class="tools">${children}</div><small>${text}</small></div>`;
 
-/** A field for a token, which keeps what is typed until it is left. @param {{value: string, onToken: (text: string) => void} & Record<string, unknown>} props */
+/** A field for a token, which keeps the typed text until it is left. @param {{value: string, onToken: (text: string) => void} & Record<string, unknown>} props */
 function TokenField({ value, onToken, ...attributes }) {
   const [typed, setTyped] = useState(/** @type {string | null} */ (null));
   const write = (/** @type {any} */ event) => {
@@ -183,7 +183,7 @@ function statusOf({ isWaiting, isCurrent, error }, grid) {
   return `${count * (grid.values[0]?.length ?? 0)} places measured`;
 }
 
-/** The tokens of the text, and below those that are put in their place. @param {{aligned: import("heed/page/sweep.js").Aligned[]}} props */
+/** The tokens of the text, and below them those that replace them. @param {{aligned: import("heed/page/sweep.js").Aligned[]}} props */
 function Alignment({ aligned }) {
   if (!aligned.length) return null;
   const without = aligned.filter(({ other }) => other === null).length;
@@ -219,7 +219,8 @@ function GridMap({ grid, settings, change }) {
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
 
-/** A number, its change, and how far that is on the way to the other text. @param {Grid} grid @param {number} value */
+/** A number, its change, and the share of the change to the other text's number.
+ *  @param {Grid} grid @param {number} value */
 function valueText(grid, value) {
   const { unchanged } = grid;
   const way = recovered(grid, value);
@@ -235,7 +236,7 @@ function GridLegend({ grid, shown }) {
   const theme = useTheme();
   const { low, high, least, most, isDiverging } = shown;
   const { unchanged, source, choices } = grid;
-  const [start, end] = isDiverging && most > least ? [least, most] : [low, high]; // of the colours that there are
+  const [start, end] = isDiverging && most > least ? [least, most] : [low, high]; // of the colours in the map
   const gradient = useMemo(() => {
     const table = palette("auto", isDiverging);
     const level = (/** @type {number} */ i) => (start + ((end - start) * i) / STOPS - low) / (high - low);

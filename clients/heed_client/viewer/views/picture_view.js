@@ -11,7 +11,7 @@ import { useShown } from "heed/views/hooks.js";
 import { PictureHeads } from "heed/views/picture_heads.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  rows x columns of squares, behind so many other tokens */
+/** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  rows x columns of squares, after `special` other tokens */
 /** @typedef {{patches: Patches, image: HTMLCanvasElement | HTMLImageElement}} Seen  the picture at the model's size */
 /** @typedef {ViewProps & {picture: Seen | null}} PictureProps */
 
@@ -149,7 +149,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     </div>`;
 }
 
-/** The position that is selected first: the first one, or the last of a text whose beginning sees no patch.
+/** The position that is selected at first: the first one, or the last of a text whose beginning attends to no patch.
  *  @param {ViewProps["attention"]} attention @param {import("heed/data/display.js").Shown} shown @param {Patches} patches
  *  @param {"from" | "to"} direction */
 function firstOf(
@@ -165,7 +165,7 @@ function firstOf(
   return direction === "to" || row < 0 || sees ? 0 : labels.findLastIndex(({ padding }) => !padding);
 }
 
-/** How strongly the colours cover the picture. @param {Pick<ViewProps, "settings" | "set">} props */
+/** The opacity of the colours over the picture. @param {Pick<ViewProps, "settings" | "set">} props */
 export const Opacity = ({
   settings,
   set,

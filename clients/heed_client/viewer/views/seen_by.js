@@ -1,4 +1,4 @@
-// What a generated word looked at in the picture that the model reads.
+// The weights from a generated word to the patches of the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { format, percent } from "heed/data/display.js";
 import { shareOfPatches, weightsOf } from "heed/data/picture.js";

@@ -1,4 +1,4 @@
-// What is selected, in words. Screen readers say the selected weight, or the largest, and find the others in the list.
+// The selection in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
 import { drawnHeads, format } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
@@ -18,7 +18,7 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
   const listed = place === null || !shown ? null : weightsOf(shown, settings, place);
   const most = Math.max(...(listed ?? []).map(({ value }) => value));
   const verb = direction === "from" ? "looks at" : "is looked at by";
-  // Of a text that goes on the first query is its last token, which predicts the first generated one: places count from the text's start.
+  // In a generated text, the first query is the last token of the prompt, which predicts the first new one: places count from the start.
   const first = settings.view === "generate" && settings.kind === "weights" ? attention.n - attention.m + 1 : 0;
   const [ownFirst, otherFirst] = direction === "from" ? [first, 0] : [0, first];
   const own = place === null ? "" : owns[place].text;

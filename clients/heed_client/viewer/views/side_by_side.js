@@ -1,4 +1,4 @@
-// Two matrices on one scale, and what the second has more or less than the first, as maps and in words.
+// Two matrices on one scale, and the difference of the second from the first, as maps and in words.
 import { html, useMemo } from "vendor/preact.js";
 import { renormalised } from "heed/data/display.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
@@ -11,7 +11,7 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/comparison.js").One} One */
 
 /**
- * The largest value of both sides, for one scale of both; null if they have none in common, or are not there yet.
+ * The largest value of both sides, for one scale of both; null if they have none in common, or have not arrived.
  * @param {One} one @param {One | null} other
  */
 function useTop({ attention, settings }, other) {
@@ -31,7 +31,7 @@ function useTop({ attention, settings }, other) {
 /**
  * @param {{first: One & {set: Set}, second: (One & {set: Set}) | null, titles: [first: string, second: string, difference: string],
  *   names?: [first: string, second: string] | null, tools?: unknown, missing?: unknown}} props  `names` of two heads,
- *   `tools` choose what the second is, `missing` says why it is not there
+ *   `tools` choose the second side, `missing` is the reason for its absence
  */
 export function SideBySide({ first, second, titles, names = null, tools = null, missing = null }) {
   const { attention, settings } = first;

@@ -10,7 +10,7 @@ import { Formula } from "heed/views/formula.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
-/** @typedef {{query: number | null, key: number | null, title: string, text: string}} Pointed  rows, and what is said of the number */
+/** @typedef {{query: number | null, key: number | null, title: string, text: string}} Pointed  rows, and the text for the number */
 
 const WITH_NUMBERS = 36; // px of a square that has its number in it
 const LINE = 16; // px

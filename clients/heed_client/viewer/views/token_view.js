@@ -43,7 +43,7 @@ function Text({ attention, settings, set, shown }) {
       isFlipped: textOn(table, i / 255) !== own,
     }));
   }, [table, theme]);
-  const average = useMemo(() => received(shown, settings.scale), [shown, settings.scale]); // where nobody is pointed at
+  const average = useMemo(() => received(shown, settings.scale), [shown, settings.scale]); // without a pointed token
   const place = direction === "from" ? query : key;
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
   const held = heldIndex < 0 ? null : /** @type {Token} */ ({ direction, index: heldIndex });

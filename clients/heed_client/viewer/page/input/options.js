@@ -1,4 +1,4 @@
-// What is looked at, and the model's parameters: every change is answered at once.
+// The output that is shown, and the model's parameters: every change runs the model at once.
 import { html, useState } from "vendor/preact.js";
 import { kindsOf } from "heed/server/run.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
@@ -44,7 +44,7 @@ export function Options({ id, model, settings, set, answer, errors, isSecond = f
   </div>`;
 }
 
-/** From which tokens the next one is drawn, and which texts end it; length, temperature and seed are above the text.
+/** The tokens from which the next one is drawn, and the texts that end it; length, temperature and seed are above it.
  *  @param {Pick<import("heed/page/input/panel.js").PartProps, "id" | "settings" | "set" | "errors">} props */
 function Drawing({ id, settings, set, errors }) {
   const { topK, topP, stop, temperature } = settings;

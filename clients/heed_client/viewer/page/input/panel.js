@@ -1,4 +1,4 @@
-// What the model is run on: texts or tensors, and the model's options.
+// The model's input, texts or tensors, and its options.
 import { html, useId, useState } from "vendor/preact.js";
 import { shortened } from "heed/server/api.js";
 import { DRAWING } from "heed/server/generation.js";
@@ -17,7 +17,7 @@ import { Texts } from "heed/page/input/texts.js";
  * @property {Request | null} request @property {(request: Request | null) => void} setRequest
  * @property {Error | null} error  of the last run @property {boolean} isBusy
  * @property {import("heed/views/hooks.js").Answer | null} answer  of this model
- * @property {boolean} [isOpen]  whether more than the text is in sight @property {(isOpen: boolean) => void} [setOpen]
+ * @property {boolean} [isOpen]  whether more than the text is visible @property {(isOpen: boolean) => void} [setOpen]
  * @property {boolean} [isSecond]  beside another panel, which takes the files that are dropped
  */
 /** @typedef {PanelProps & {id: string, errors: Record<string, string>}} PartProps  `id` begins the ids of elements */
@@ -28,7 +28,7 @@ const TEXTS = ["text", "text_pair", "text_target"];
 export function InputPanel(props) {
   const { model, error, isBusy, isSecond = false, setOpen = () => {} } = props;
   const id = useId();
-  const [given, setGiven] = useState(/** @type {{model: Model, error: Error} | null} */ (null)); // what is wrong with a file or a text
+  const [given, setGiven] = useState(/** @type {{model: Model, error: Error} | null} */ (null)); // the error of a file or a text
   const own = given?.model === model ? given.error : null;
   const needed = neededFor(model, props.settings, props.request);
   const failed = needed ? null : error;

@@ -29,7 +29,7 @@ export function Tensors({
   hasError,
 }) {
   const [chosen, setChosen] = useState(""); // "own" or "picture", also before there is one
-  const [others, setOthers] = useState(/** @type {Record<string, unknown>} */ ({})); // of names that the model has not
+  const [others, setOthers] = useState(/** @type {Record<string, unknown>} */ ({})); // whose names the model lacks
   const preprocessor = preprocessorOf(model);
   const given = request ? (request.picture ? "picture" : "own") : chosen;
   const source = given || (settings.random ? "random" : "example");
@@ -41,7 +41,7 @@ export function Tensors({
     if (next === "random") set({ random: { seed: 1, sizes: exampleSizes(model) }, sentence: false });
     else set({ random: null });
   };
-  /** Takes tensors and options; `kept` are those that are still to be named. */
+  /** Sets tensors and options; `kept` are the arrays that still need a name. */
   const give = (/** @type {Record<string, unknown>} */ values, isWhole = false, kept = {}) => {
     const { fields, parameters, words, others } = sortGiven(model, withoutShort(model, values));
     const before = isWhole || chosen !== "own" || !request ? {} : request.fields;
@@ -122,7 +122,7 @@ export function Tensors({
 /** @type {Record<string, string>} */
 const SHORT = { q: "query", k: "key", v: "value" };
 
-/** With the short names q, k and v, in either case, as those of the inputs; names of the model itself stay.
+/** Values with the inputs' names in place of q, k and v, in either case; names of the model itself are kept.
  *  @param {import("heed/server/api.js").Model} model @param {Record<string, unknown>} values @returns {typeof values} */
 function withoutShort(model, values) {
   const known = [...model.inputs, ...model.parameters].map(({ name }) => name);
@@ -187,7 +187,7 @@ function readJson(text, name) {
   return /** @type {Record<string, unknown>} */ (value);
 }
 
-/** Arrays that have no input's name: which input is each? Options of a request are left out.
+/** Asks for the input of each array that does not have the name of one. Options of a request are left out.
  *  @param {{model: import("heed/server/api.js").Model, others: Record<string, any>, onName: (name: string, input: string) => void}} props */
 function Others({ model, others, onName }) {
   const isArray = (/** @type {any} */ value) =>
@@ -203,7 +203,7 @@ function Others({ model, others, onName }) {
     ${left.length > 0 && html`<p class="note">Not used: ${left.join(", ")}.</p>`}`;
 }
 
-/** The tensors, each with its shape and what is wrong with it.
+/** The tensors, each with its shape and its error.
  *  @param {Pick<TensorsProps, "id" | "model" | "request" | "answer" | "errors">} props */
 function Shapes({ id, model, request, answer, errors }) {
   const tensors =

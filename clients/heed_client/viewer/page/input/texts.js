@@ -14,7 +14,7 @@ export function Texts(props) {
   const [isPair, setPair] = useState(false);
   const { text, pair, target } = settings;
   const second = useRef(/** @type {HTMLElement | null} */ (null));
-  const isMoved = useRef(false); // what had the focus goes
+  const isMoved = useRef(false); // the element with the focus is removed
   const show = (/** @type {boolean} */ isShown) => {
     isMoved.current = true;
     setPair(isShown);

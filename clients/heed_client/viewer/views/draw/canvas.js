@@ -1,4 +1,4 @@
-// What drawn views share: sharp canvases, one drawing per frame, the colours of the theme, words that fit.
+// Functions for all drawn views: sharp canvases, one drawing per frame, the colours of the theme, words that fit.
 import { showSmall } from "heed/data/display.js";
 import { isPrinting, onPrint, palette, picture } from "heed/data/palettes.js";
 import { options, useCallback, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
@@ -7,7 +7,7 @@ import { options, useCallback, useEffect, useLayoutEffect, useRef, useState } fr
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
-/** Counts the changes of the theme, by the page's choice or the system's: a dependency of what reads colours. */
+/** Counts the changes of the theme, by the page's choice or the system's: a dependency of code that reads colours. */
 export function useTheme() {
   const [count, setCount] = useState(0);
   useEffect(() => {
@@ -23,7 +23,7 @@ export function useTheme() {
   return count;
 }
 
-/** Render and draw at once in another theme: what is printed is what is on the page when `beforeprint` ends. */
+/** Render and draw at once in another theme: the browser prints the page as it is when `beforeprint` ends. */
 onPrint(() => {
   const { debounceRendering, requestAnimationFrame } = options;
   /** @type {(() => void)[]} */
@@ -54,7 +54,7 @@ export function useFrame(draw) {
 }
 
 /**
- * The size of an element in CSS pixels, 0 x 0 before it is there, and the window's height; new also when a pixel has more or fewer of the screen's.
+ * The size of an element in CSS pixels, 0 x 0 before it exists, the window's height, and the device's pixel ratio.
  * @param {{current: Element | null}} ref
  */
 export function useSize(ref) {
@@ -100,7 +100,7 @@ export function prepare(canvas, width, height) {
 }
 
 /**
- * Colours of style.css as the theme has them; a canvas cannot read variables.
+ * The theme's colours from style.css, because a canvas cannot read variables.
  * @param {HTMLElement} element  whose text has no colour of its own
  * @returns {{text: string, quiet: string, line: string, mark: string, back: string}}
  */

@@ -1,4 +1,4 @@
-// Colours behind the chips of a text, in a canvas under them: no chip is laid out or painted anew when they change.
+// Colours behind the chips of a text, in a canvas below them: when they change, no chip is laid out or painted again.
 import { isPrinting } from "heed/data/palettes.js";
 import { prepare } from "heed/views/draw/canvas.js";
 
@@ -19,7 +19,7 @@ export class ChipColours {
     this._places = new Float32Array(4 * this.chips.length); // left, top, right and bottom in the text
   }
 
-  /** Where the chips are in the text: once after each layout. */
+  /** Measure the places of the chips in the text: once after each layout. */
   measure() {
     const { scrollLeft, scrollTop } = this._text;
     const frame = this._text.getBoundingClientRect();
@@ -31,7 +31,7 @@ export class ChipColours {
     });
   }
 
-  /** As backgrounds of all chips: on paper they are at other places. @param {LevelOf} levelOf @param {Colour[]} colours */
+  /** Draw the colours as backgrounds of all chips, which are at other places on paper. @param {LevelOf} levelOf @param {Colour[]} colours */
   _print(levelOf, colours) {
     this.chips.forEach((chip, index) => {
       const level = levelOf(index);

@@ -30,7 +30,8 @@ const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
 const WITH_VALUES = 34; // px of a cell that has its value in it
 
-/** Where the cells are, in a canvas of a width. @param {Shown} shown @param {string[]} rows  words that have room
+/** The places of the cells in a canvas of a given width.
+ *  @param {Shown} shown @param {string[]} rows  words that have room
  *  @param {string[]} columns
  *  @param {number} width @param {number} height  most, in CSS pixels @param {number} [lowest]  px of the cells */
 export function layout(shown, rows, columns, width, height, lowest) {
@@ -54,7 +55,7 @@ const longest = (words) => words.reduce((most, word) => Math.max(most, word.leng
 /** Whether cells of a size have their numbers in them. @param {number} w @param {number} h  px */
 const hasValues = (w, h) => w > WITH_VALUES && h > LINE + 3;
 
-/** The map without what follows the pointer. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
+/** Draw the map without the parts that follow the pointer. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
 export function draw(canvas, width, scene) {
   const { plot, mips, held } = scene;
   const context = prepare(canvas, width, plot.top + plot.height + BELOW);
@@ -77,7 +78,7 @@ export function draw(canvas, width, scene) {
 }
 
 /**
- * What follows the pointer, in a canvas above the map: the map's own drawing takes longer than a frame should.
+ * Draw the parts that follow the pointer, in a canvas above the map, because drawing the map takes longer than a frame.
  * @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene
  */
 export function drawPointer(canvas, width, scene) {
@@ -105,7 +106,7 @@ function inSight(first, size, length, count) {
   return [Math.floor(first), Math.min(count, Math.ceil(first + length / size - 1e-9))];
 }
 
-/** Oblique lines: what is masked. @param {CanvasRenderingContext2D} context @param {Scene["colours"]} colours */
+/** Oblique lines, for masked cells. @param {CanvasRenderingContext2D} context @param {Scene["colours"]} colours */
 function hatching(context, colours) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 8;

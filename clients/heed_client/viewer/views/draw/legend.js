@@ -1,4 +1,4 @@
-// What the colours of a view stand for.
+// The legend of a view's colours.
 import { html, useMemo } from "vendor/preact.js";
 import { strength, ticks } from "heed/data/display.js";
 import { css } from "heed/data/palettes.js";
@@ -6,7 +6,7 @@ import { css } from "heed/data/palettes.js";
 const STOPS = 16; // of the gradient
 
 /** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
- *   isClear?: boolean}} props  `shown` has the largest value, `isClear`: what is below shows through low colours */
+ *   isClear?: boolean}} props  `shown` has the largest value, `isClear`: low colours are transparent */
 export function Legend({ shown, table, scale, masked = "masked", isClear = false }) {
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);

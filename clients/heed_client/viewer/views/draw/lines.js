@@ -10,7 +10,7 @@ import { strength } from "heed/data/display.js";
  * @property {string} colour
  */
 /**
- * @typedef {object} Sight  what is drawn of the lines
+ * @typedef {object} Sight  the visible part of the lines
  * @property {Word | null} word  only the lines of this word; null = of all words in sight
  * @property {number} top  px that are scrolled @property {number} row  px of a word
  * @property {number} width @property {number} height  px of the canvas
@@ -78,7 +78,7 @@ function collect(shown, { word, top, row, height, isDrawn }) {
   return buckets;
 }
 
-/** The level of the weakest of the ``FAR`` strongest lines of a word to words out of sight; 0 where there are fewer.
+/** The level of the weakest of the ``FAR`` strongest lines of a word to words out of sight; 0 if there are fewer.
  *  @param {Shown} shown @param {number} start  the word's first cell @param {number} step  between two of its cells
  *  @param {number} count @param {number} first @param {number} end  of the words in sight */
 function strongestFar(shown, start, step, count, first, end) {

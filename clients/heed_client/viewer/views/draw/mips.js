@@ -4,8 +4,8 @@ import { picture } from "heed/data/palettes.js";
 const TILE = 256; // cells, each way
 
 /**
- * Half as many cells each way; each has the level of its four that is highest, or furthest from the middle of two sides.
- * Masked cells (NaN) count only where all four are masked.
+ * Half as many cells each way; each has the highest level of its four, or with two signs the one farthest from the middle.
+ * A cell is masked (NaN) only if all four are.
  * @param {Grid} grid @param {boolean} isDiverging
  * @returns {Grid}
  *

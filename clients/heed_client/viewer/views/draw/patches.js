@@ -52,7 +52,7 @@ export class PatchDrawing {
   }
 
   /**
-   * The picture, greyer than it is and seen where the weights are low.
+   * Paint the picture in greyer colours, visible where the weights are low.
    * @param {HTMLCanvasElement} canvas @param {Seen["image"]} image @param {Weights} weights
    * @param {Uint32Array} table @param {number} opacity  of the colours
    */

@@ -1,4 +1,4 @@
-// Which part of a matrix is in sight, and where its cells are.
+// The visible part of a matrix, and the places of its cells.
 
 /** @typedef {{x: number, y: number, zoom: number}} Port  first column and row in sight, in cells; zoom 1 = the whole matrix */
 /**
@@ -14,7 +14,7 @@ const LOWEST = 128; // px of a map of few rows
 export const LARGEST = 96; // px of a cell at the highest zoom
 
 /**
- * The rectangle of m x n cells that fills a width, cells as high as they are wide as far as a height allows.
+ * The rectangle of m x n cells that fills a width, with square cells unless the height is too small for them.
  * @param {number} m @param {number} n @param {number} left @param {number} top @param {number} width @param {number} height
  * @param {number} [lowest]  px
  * @returns {Plot}

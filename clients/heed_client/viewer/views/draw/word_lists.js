@@ -158,7 +158,7 @@ function Option({ side, index, label, count, isCurrent, isHeld, description }) {
     style=${{ top: `${index * ROW}px` }}><span>${label.text}</span><small></small></div>`;
 }
 
-/** Where a key moves from a word; null if it moves nowhere. @param {Word} word @param {string} key @param {number} m @param {number} n
+/** The word to which a key moves from a word; null for other keys. @param {Word} word @param {string} key @param {number} m @param {number} n
  *  @returns {Word | null} */
 function moved({ side, index }, key, m, n) {
   const count = side === "query" ? m : n;
@@ -171,7 +171,7 @@ function moved({ side, index }, key, m, n) {
   return null;
 }
 
-/** Behind a word a strip of each head's colour, as strong as its weight. @param {CanvasRenderingContext2D} context
+/** Draw a strip of each head's colour behind a word, as strong as the weight. @param {CanvasRenderingContext2D} context
  *  @param {Bundle[]} bundles @param {number} cell @param {number} x @param {number} y @param {number} width */
 function drawStrips(context, bundles, cell, x, y, width) {
   const breadth = width / bundles.length;
