@@ -192,7 +192,7 @@ class RequestContent:
 class InferPlan:
     """The content of a request, the plan of its run, and how its response is written.
 
-    It remembers its last response, as the next one is likely to have the same shapes.
+    It remembers how much of its last response was text, as the next one is likely to have the same shapes.
     """
 
     content: RequestContent
@@ -202,7 +202,6 @@ class InferPlan:
     response_bytes: int  # upper bound on a block's response, as arrays and as text; 0 of a model that is no block
     text_outputs: list[str]  # outputs that become text; the others are only copied
     written: int | None = None  # numbers that became text in the last response
-    frame: tuple[list[tuple[int, ...]], list[bytes]] | None = None  # its outputs' shapes; the JSON around its lists
 
 
 def plan_response(content: RequestContent, rows: int, run: RunPlan, model: Model) -> InferPlan:

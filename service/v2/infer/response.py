@@ -1,6 +1,6 @@
 """A V2 response: JSON, and behind it the bytes of the outputs that were requested in binary."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,29 +27,26 @@ def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], mode
     Raises:
         Invalid: an output requested as JSON that JSON cannot represent.
     """
-    plan = request.plan
-    results: list[np.ndarray] = []
-    attached: list[Piece] = []
+    entries: list[dict[str, Any]] = []
     lists: list[np.ndarray | bytes] = []
-    for output in plan.outputs:
+    attached: list[Piece] = []
+    for output in request.plan.outputs:
         array = arrays[output.name]
         if output.classes:
             array = classify(output.name, to_float32(array), output.classes, model.max_batch_size > 0)
-        results.append(array)
+        entry: dict[str, Any] = {"name": output.name, "datatype": NAMES[array.dtype], "shape": array.shape}
         if output.binary:
-            attached.append(pack_strings(array) if array.dtype == BYTES else np.ascontiguousarray(array))
+            piece = pack_strings(array) if array.dtype == BYTES else np.ascontiguousarray(array)
+            entry["parameters"] = {"binary_data_size": length_of([piece])}
+            attached.append(piece)
         else:
+            entry["data"] = orjson.Fragment(PLACEHOLDER)
             lists.append(_list(output, array))
-    shapes = [array.shape for array in results]
-    last = plan.frame  # another thread may replace it
-    if last is not None and last[0] == shapes:
-        frame = last[1]
-    else:
-        frame = _frame(plan.outputs, results, attached, model)
-        if not any(isinstance(piece, bytes) for piece in attached):  # lengths of strings do not follow from shapes
-            plan.frame = shapes, frame
+        entries.append(entry)
+    response = {"model_name": model.name, "model_version": str(model.version), "outputs": entries}
+    frame = orjson.dumps(response).split(PLACEHOLDER)
     if request.id is not None:
-        frame = [*frame[:-1], b'%b,"id":%b}' % (frame[-1][:-1], request.id)]
+        frame[-1] = b'%b,"id":%b}' % (frame[-1][:-1], request.id)
     return frame, lists, attached
 
 
@@ -67,21 +64,6 @@ def classify(name: str, array: np.ndarray, k: int, batched: bool) -> np.ndarray:
     order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :k]
     classes = string_array([f"{row[i]:f}:{i}" for row, best in zip(rows, order, strict=True) for i in best])
     return classes.reshape(order.shape if batched else order.shape[1:])
-
-
-def _frame(
-    outputs: Sequence[RequestedOutput], arrays: Sequence[np.ndarray], attached: Sequence[Piece], model: Model
-) -> list[bytes]:
-    entries, sizes = [], iter([length_of([piece]) for piece in attached])
-    for output, array in zip(outputs, arrays, strict=True):
-        entry: dict[str, Any] = {"name": output.name, "datatype": NAMES[array.dtype], "shape": array.shape}
-        if output.binary:
-            entry["parameters"] = {"binary_data_size": next(sizes)}
-        else:
-            entry["data"] = orjson.Fragment(PLACEHOLDER)
-        entries.append(entry)
-    response = {"model_name": model.name, "model_version": str(model.version), "outputs": entries}
-    return orjson.dumps(response).split(PLACEHOLDER)
 
 
 def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:
