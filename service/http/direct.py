@@ -37,8 +37,8 @@ class DirectEndpoint(ABC):
         """
 
     @abstractmethod
-    def json_length(self, headers: Headers, length: int) -> int:
-        """How many bytes of a body of ``length`` bytes are JSON.
+    def json_length(self, headers: Headers) -> int | None:
+        """How many bytes of the body are JSON; None = the whole body.
 
         Raises:
             HeedError: anything that is wrong with the headers.

@@ -144,11 +144,12 @@ class FastProtocol(LimitedProtocol):
         if route is None or not fast_path.task_headers.isdisjoint(headers):
             return False
         try:
-            json_length = route.endpoint.json_length(headers, length)
+            declared = route.endpoint.json_length(headers)
             if arrived < length:
                 route.endpoint.model(route.path_params)
         except HeedError:  # it is answered before its body comes
             return False
+        json_length = length if declared is None else declared
         if json_length > length:
             return False
         head = Head(route, self.url, self.headers, headers, length, json_length)

@@ -80,7 +80,6 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
             NotFound, NotReady: there is none, or not yet.
         """
 
-    @abstractmethod
     async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
         """The JSON of the body and the bytes behind it, decompressed. The timing starts when the body has come.
 
@@ -88,6 +87,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
             HeedError: anything that is wrong with the headers, the length or the compression.
             ClientDisconnect: the client went before the end of the body.
         """
+        return await self.receive_body(receive, context, self.json_length(context.headers))
 
     async def receive_body(
         self, receive: Receive, context: RequestContext, json_length: int | None

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive
+from starlette.types import ASGIApp
 
 from service.base.cost import AssumedCost
 from service.codec.json_slices import SEND_TENSORS
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, require_json
-from service.http.compression import content_encoding
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.endpoint import InferenceEndpoint, R
@@ -40,14 +39,8 @@ class NativeEndpoint(InferenceEndpoint[R]):
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.block(path_params["block"])
 
-    def json_length(self, headers: Headers, length: int) -> int:
+    def json_length(self, headers: Headers) -> None:
         require_json(headers)
-        content_encoding(headers)
-        return length
-
-    async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
-        require_json(context.headers)
-        return await self.receive_body(receive, context, None)
 
     def complete(
         self,

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from starlette.routing import Route
-from starlette.types import Receive
 
 from service.base.budget import Reservation
 from service.base.cost import CostModel
@@ -46,12 +45,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.model(path_params["model"], path_params.get("version"))
 
-    def json_length(self, headers: Headers, length: int) -> int:
-        json_length = read_json_length(headers)
-        return length if json_length is None else json_length
-
-    async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
-        return await self.receive_body(receive, context, read_json_length(context.headers))
+    def json_length(self, headers: Headers) -> int | None:
+        return read_json_length(headers)
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[InferRequest]:
         (content, attached), reservation = body, context.reservation
