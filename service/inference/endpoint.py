@@ -25,7 +25,7 @@ from service.http.direct import DirectEndpoint, RequestContext
 from service.http.envelope import deadline
 from service.http.response import Fields, Pieces, failure, join, length_of, respond
 from service.inference.disconnect import ClientWatch
-from service.inference.source import InputSource, SourceInputs
+from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages, run_inline, run_stages
 from service.model.model import Model
 from service.repository.repository import Repository
@@ -114,14 +114,6 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         Raises:
             HeedError: anything that is wrong with it.
         """
-
-    def stored(self, reference: Any | None, model: Model, context: RequestContext) -> Stages[SourceInputs | None]:
-        """The inputs of the source that a request refers to, if it does.
-
-        Raises:
-            NotFound, Gone, Invalid, Conflict: as ``InputSource.open``.
-        """
-        return None if reference is None else (yield from self.source.open(reference, model, context))
 
     @abstractmethod
     def encode(

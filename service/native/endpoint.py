@@ -62,7 +62,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
         if parsed.reference is not None:
             made = joined(tensors, (yield from self.source.tensors(parsed.reference, model, context)))
             tensors = {name: made[name] for name in model.inputs if name in made}
-            stored = yield from self.stored(parsed.reference, model, context)
+            stored = yield from self.source.open(parsed.reference, model, context)
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         is_long = stored is not None and stored.is_long_to_add
         request: AttentionRequest = (yield Stage(self._planning, 0, work)) if is_long else work()

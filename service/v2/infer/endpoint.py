@@ -18,7 +18,7 @@ from service.http.body import JSON_LENGTH_HEADER, Body, Headers, read_json_lengt
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, length_of
 from service.inference.endpoint import MIN_BYTE_NS, InferenceEndpoint
-from service.inference.source import InputSource
+from service.inference.source import InputSource, SourceInputs
 from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.repository.repository import Repository
@@ -72,7 +72,9 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         asked, unread, request_id = yield Stage(self._parsing, len(rest), parsing)
         tensors = yield Stage(self.reading, len(content), read_tensors(unread, model, reservation))
         unpacked = yield from self._unpack(asked, attached, model, reservation)
-        stored = yield from self.stored(asked.reference, model, context)
+        stored: SourceInputs | None = None
+        if asked.reference is not None:
+            stored = yield from self.source.open(asked.reference, model, context)
         inputs, plan = complete(asked, tensors, unpacked, attached, model, max_memory_bytes, stored)
         has_id = template is not None and (request_id is None or template.id is not None)
         if template is not None and has_id and plan.run.may_be_cached and asked.follows_from(template, model):
