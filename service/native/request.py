@@ -86,20 +86,6 @@ class ParsedRequest:
     reference: Any  # to the source of other inputs
 
 
-def parse(body: Body, parts: Sequence[LongText | LongList], model: Model, source: InputSource[Any]) -> ParsedRequest:
-    """The fields of ``body``, of which ``parts`` were cut out.
-
-    Raises:
-        Malformed, Invalid: as ``read``.
-    """
-    json = parse_object(body, parts)
-    with np.errstate(over="ignore"):
-        reader = JsonReader(parts)
-        parsed = parse_fields(read_fields(json, reader, model, source), reader, model, source)
-        reader.finish(body)
-        return parsed
-
-
 def read(
     body: Body,
     parts: Sequence[LongText | LongList],
@@ -114,7 +100,11 @@ def read(
         Invalid: a tensor or option that is wrong; ``field`` names it.
         TooMuchMemory, Overloaded: there is no room for its tensors.
     """
-    parsed = parse(body, parts, model, source)
+    json = parse_object(body, parts)
+    with np.errstate(over="ignore"):
+        reader = JsonReader(parts)
+        parsed = parse_fields(read_fields(json, reader, model, source), reader, model, source)
+        reader.finish(body)
     if parsed.reference is None and any(isinstance(tensor, LongTensor) for tensor in parsed.tensors.values()):
         check_complete(parsed.outputs, parsed.computed, parsed.tensors, model)
     return parsed, (yield from read_all(parsed.tensors, reservation))
