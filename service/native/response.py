@@ -25,7 +25,8 @@ def build_response(
     arrays: list[np.ndarray | bytes] = []
     for name, omitted in request.plan.omitted.items():
         array = to_float32(outputs[name])
-        _check_finite(name, array)
+        if not has_meaning(name, array):
+            raise Invalid(f"{name} is not finite: the inputs overflow {array.dtype}")
         if name in SCALES:  # a single number
             arrays.append(orjson.dumps(array[0], option=orjson.OPT_SERIALIZE_NUMPY))
         else:
@@ -46,9 +47,3 @@ def with_field(frame: list[bytes], name: str, inner: Sequence[bytes]) -> list[by
     pieces = [*before, b'%b,"%b":%b' % (last.removesuffix(b"}"), name.encode(), first), *rest]
     pieces[-1] += b"}"
     return pieces
-
-
-def _check_finite(name: str, array: np.ndarray) -> None:
-    """JSON has no infinity; only that of ``scores`` and ``lse`` has a meaning, and is written as null."""
-    if not has_meaning(name, array):
-        raise Invalid(f"{name} is not finite: the inputs overflow {array.dtype}")
