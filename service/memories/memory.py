@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -118,10 +117,6 @@ class Memory:
     @property
     def is_expired(self) -> bool:
         return self.description.expires is not None and time.time() > self.description.expires
-
-    @cached_property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.description.dtype)
 
     def exists(self) -> bool:
         """Whether it is still stored: another process may have deleted it."""
@@ -251,8 +246,9 @@ class Memory:
         if files is None or files[0] != (state.generation, state.capacity):
             arrays = []
             for name, shape in zip(("key", "value"), self.description.shapes(state.capacity), strict=True):
+                path = self.folder / f"{name}.{state.generation}"
                 try:
-                    array = np.memmap(self.folder / f"{name}.{state.generation}", self.dtype, "r+", shape=shape)
+                    array = np.memmap(path, self.description.dtype, "r+", shape=shape)
                 except (FileNotFoundError, ValueError):
                     damage = Gone(f"the file of the memory's {name}s is missing or damaged")
                     raise (damage if self.exists() else not_found(self.id)) from None
@@ -265,7 +261,7 @@ class Memory:
     ) -> tuple[State, np.ndarray, np.ndarray]:
         """The state after an append, which is not written yet, and the whole files."""
         keys, values = self._map(before)
-        key, value = key.astype(self.dtype, copy=False), value.astype(self.dtype, copy=False)
+        key, value = (array.astype(self.description.dtype, copy=False) for array in (key, value))
         rows: Iterable[tuple[int | slice, tuple[int, int]]] = enumerate(zip(before.lengths, counts, strict=True))
         if before.is_even and len(set(counts)) == 1:
             rows = [(slice(None), (before.lengths[0], counts[0]))]  # all at once

@@ -82,7 +82,7 @@ def parse(
         reader = JsonReader(parts)
         block = reader.part(json.get("block")) if memory is None else memory.description.block
         model = None if block is None else _model(block, repository)
-        dtype = _dtype(reader.part(json.get("dtype"))) if memory is None else memory.dtype
+        dtype = _dtype(reader.part(json.get("dtype"))) if memory is None else np.dtype(memory.description.dtype)
         specs = _plain_specs(dtype) if model is None else {name: model.inputs[name] for name in key_inputs(model)}
         allowed = (*specs, *(CREATE_FIELDS if memory is None else APPEND_FIELDS))
         names = dict.fromkeys(json)

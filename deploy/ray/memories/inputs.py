@@ -70,7 +70,7 @@ class ClusterInputs(StoredInputs):
 
     def _new_rows(self) -> list[np.ndarray]:
         """The request's own keys and values, in the memory's type and rank."""
-        return [self._unshaped(self._new[name]).astype(self.memory.dtype) for name in KEY_VALUE]
+        return [self._unshaped(self._new[name]).astype(self.memory.description.dtype) for name in KEY_VALUE]
 
     def _parts(self) -> dict[int, Part]:
         """The parts that have keys, by their numbers."""

@@ -24,10 +24,6 @@ class ClusterMemory:
         return self.snapshot.layout.id
 
     @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.description.dtype)
-
-    @property
     def description(self) -> Description:
         return self.snapshot.layout.description
 
