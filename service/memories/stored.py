@@ -1,6 +1,6 @@
 """The inputs of a run that a memory has, in place of ``key`` and ``value``, or of a learned block's past."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
@@ -11,6 +11,7 @@ import numpy as np
 
 from service.base.errors import Conflict, Invalid
 from service.codec.json_reader import describe
+from service.engine.task import Execute
 from service.memories.memory import Description
 from service.memories.state import State
 from service.memories.streaming import run_size, streaming_graph
@@ -27,8 +28,6 @@ ORDERED = ("is_causal", "left_window_size", "right_window_size")  # options that
 
 MIN_PAIRS = 1 << 12  # pairs of query and key from which stored keys are walked in blocks
 MIN_HEAD_PAIRS = 256  # and of each key head of each row: to walk its keys costs 50 microseconds beside the products
-
-Execute = Callable[[Arrays, Sequence[str]], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from deploy.ray.memories.layout import Holder, missing
 from deploy.ray.memories.memory import CALL_S, ClusterMemory
 from deploy.ray.memories.parts import Part, merge_parts, part_outputs
 from service.base.errors import Gone, NotFound, TooMuchMemory
-from service.memories.stored import KEY_VALUE, PRESENT, Execute, Reference, StoredInputs, check_finite
+from service.engine.task import Execute
+from service.memories.stored import KEY_VALUE, PRESENT, Reference, StoredInputs, check_finite
 from service.memories.streaming import StreamingSession
 from service.memories.sums import attended_keys
 from service.model.estimate import RunEstimate
