@@ -97,14 +97,8 @@ class RequestedOutput:
     classes: int = 0
     named: bool = True
 
-    def array_bytes(self, array: np.ndarray) -> int:
-        """Upper bound in bytes on this output, as an array and as text."""
-        if self.binary and not self.classes:
-            return array.nbytes
-        return self.max_bytes(array.size, array.dtype.itemsize, len(array) if array.ndim else 1)
-
     def max_bytes(self, count: int, item_bytes: int, rows: int) -> int:
-        """The same of an output with ``count`` numbers in ``rows`` rows."""
+        """Upper bound in bytes on this output of ``count`` numbers in ``rows`` rows, as an array and as text."""
         texts = min(self.classes * rows, count)
         class_bytes = count * SORTING_BYTES + texts * CLASS_BYTES if self.classes else 0
         return count * (item_bytes + (0 if self.binary else TEXT_BYTES)) + class_bytes
@@ -175,7 +169,8 @@ class RequestContent:
 
     def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Upper bound in bytes on a response with these output ``arrays``, as arrays and as text."""
-        return sum([output.array_bytes(arrays[output.name]) for output in self.outputs])
+        of_outputs = [(output, arrays[output.name]) for output in self.outputs]
+        return sum(one.max_bytes(of.size, of.itemsize, len(of) if of.ndim else 1) for one, of in of_outputs)
 
     def follows_from(self, template: RequestTemplate, model: Model) -> bool:
         """Whether each request to ``model`` with this template has this content.
