@@ -23,9 +23,9 @@ from service.model.model import Model
 from service.selection.answer import SCALES, answered_names
 from service.selection.options import NO_SELECTION, Selection
 from service.v2.datatypes import BYTES
-from service.v2.infer.tensors import BinaryInput, check_length
+from service.v2.infer.tensors import BinaryInput, check_length, is_packed
 
-IDS = (b'{"id":"', b'{"id": "')  # how clients begin that send an id
+ID = re.compile(rb'\{"id": ?("[ !#-\[\]-~]{0,4096}")')  # how clients begin that send one; without escapes
 DATA = b'"data":'
 DATA_KEY = re.compile(rb'"data"\s*:')
 MAX_LISTS = 64
@@ -36,19 +36,16 @@ CLASS_BYTES = 160  # of a class as text, with its objects
 
 @dataclass(slots=True)
 class RequestTemplate:
-    """A request's JSON without its id and numbers; the id as JSON; where each list of numbers begins and ends.
+    """A request's JSON without its id and numbers; the id as JSON; where each list of numbers begins and ends."""
 
-    ``content`` is the whole JSON where there is nothing to cut out, else the pieces around what was cut out.
-    """
-
-    content: bytes | tuple[bytes, ...]
+    content: tuple[bytes, ...]  # the pieces around what was cut out
     id: bytes | None
     lists: list[tuple[int, int]]
 
     @property
     def is_plain(self) -> bool:
         """True if exactly the ``"data"`` keys were cut out. Without backslashes no JSON string contains ``"data"``."""
-        text = self.content if isinstance(self.content, bytes) else b"\0".join(self.content)
+        text = b"\0".join(self.content)
         return b"\\" not in text and len(DATA_KEY.findall(text)) == len(self.lists)
 
 
@@ -58,14 +55,10 @@ def find_template(content: bytes) -> RequestTemplate | None:
     lists: list[tuple[int, int]] = []
     place = 0
     request_id = None
-    if content.startswith(IDS):
-        start = content.index(b'"', len(IDS[0]) - 1)
-        end = content.find(b'"', start + 1, start + MAX_TEMPLATE_BYTES)
-        request_id = content[start : end + 1]
-        if end < 0 or b"\\" in request_id or not request_id.isascii() or not request_id.decode().isprintable():
-            return None
-        pieces.append(content[: start + 1])
-        place = end + 1
+    if given := ID.match(content):
+        request_id = given[1]
+        pieces.append(content[: given.start(1)])
+        place = given.end()
     length = len(content)
     while (key := content.find(DATA, place, place + MAX_TEMPLATE_BYTES)) >= 0:
         start = key + len(DATA)
@@ -82,7 +75,7 @@ def find_template(content: bytes) -> RequestTemplate | None:
     if length > MAX_TEMPLATE_BYTES:  # to copy and to search megabytes would keep other requests waiting
         return None
     pieces.append(content[place:])
-    return RequestTemplate(tuple(pieces) if len(pieces) > 1 else pieces[0], request_id, lists)
+    return RequestTemplate(tuple(pieces), request_id, lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +128,8 @@ class RequestContent:
     def __post_init__(self) -> None:
         self.binary_bytes = sum(binary.size for binary in self.binary_inputs)
         self.list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
-        self.numeric_inputs = [binary for binary in self.binary_inputs if not binary.is_packed]
-        self.packed_inputs = [binary for binary in self.binary_inputs if binary.is_packed]
+        self.numeric_inputs = [binary for binary in self.binary_inputs if not is_packed(binary.dtype)]
+        self.packed_inputs = [binary for binary in self.binary_inputs if is_packed(binary.dtype)]
         self.unpacked_bytes = sum(binary.unpacked_bytes for binary in self.packed_inputs)
 
     def take(self, attached: Body, model: Model) -> dict[str, np.ndarray]:

@@ -64,15 +64,11 @@ class BinaryInput:
         return array if array.flags.aligned else array.copy()
 
     @property
-    def is_packed(self) -> bool:
-        return is_packed(self.dtype)
-
-    @property
     def unpacked_bytes(self) -> int:
         """Upper bound in bytes on its strings or flags once they are unpacked; 0 of numbers."""
         if self.dtype == BYTES:
             return self.size * CHARACTER_BYTES + (prod(self.shape) + 1) * STRING_BYTES
-        return self.size * self.declared.itemsize if self.is_packed else 0
+        return self.size * self.declared.itemsize if is_packed(self.dtype) else 0
 
     def unpack(self, content: bytes | memoryview) -> Steps[np.ndarray]:
         """The tensor of strings or flags, as the model takes it.
@@ -149,7 +145,7 @@ def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -
         sizes[sizes.index(-1)] = len(body) // row_bytes if row_bytes else 0
     binary = BinaryInput(name, model.name, dtype, tuple(sizes), 0, len(body), dtype)
     reservation.add(binary.unpacked_bytes)
-    return {name: (yield from binary.unpack(body)) if binary.is_packed else binary.array(body)}
+    return {name: (yield from binary.unpack(body)) if is_packed(dtype) else binary.array(body)}
 
 
 def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:
