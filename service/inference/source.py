@@ -131,7 +131,10 @@ def joined(given: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray]) -> d
     return {**given, **made}
 
 
-class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
+References = Sequence[tuple[InputSource[Any], Any]]  # each with its source
+
+
+class Sources(InputSource[References]):
     """Several sources, of which a request may use one that stores inputs, and any others."""
 
     def __init__(self, sources: Sequence[InputSource[Any]]) -> None:
@@ -144,9 +147,7 @@ class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
     def replaced(self, model: Model) -> Collection[str]:
         return {name for source in self._sources for name in source.replaced(model)}
 
-    def within(
-        self, reference: Sequence[tuple[InputSource[Any], Any]], field: str
-    ) -> Sequence[tuple[InputSource[Any], Any]]:
+    def within(self, reference: References, field: str) -> References:
         return [(source, source.within(own, field)) for source, own in reference]
 
     @property
@@ -160,9 +161,7 @@ class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
             self._fields[model] = fields
         return fields
 
-    def read(
-        self, given: Mapping[str, Any], model: Model, reader: JsonReader | None
-    ) -> Sequence[tuple[InputSource[Any], Any]] | None:
+    def read(self, given: Mapping[str, Any], model: Model, reader: JsonReader | None) -> References | None:
         found: list[tuple[InputSource[Any], Any]] = []
         for source in self._sources:
             own = {name: given[name] for name in source.fields_for(model) if name in given}
@@ -177,17 +176,13 @@ class Sources(InputSource[Sequence[tuple[InputSource[Any], Any]]]):
             found.append((source, reference))
         return found or None
 
-    def tensors(
-        self, reference: Sequence[tuple[InputSource[Any], Any]], model: Model, context: RequestContext
-    ) -> Stages[dict[str, np.ndarray]]:
+    def tensors(self, reference: References, model: Model, context: RequestContext) -> Stages[dict[str, np.ndarray]]:
         made: dict[str, np.ndarray] = {}
         for source, own in reference:
             made |= yield from source.tensors(own, model, context)
         return made
 
-    def open(
-        self, reference: Sequence[tuple[InputSource[Any], Any]], model: Model, context: RequestContext
-    ) -> Stages[SourceInputs | None]:
+    def open(self, reference: References, model: Model, context: RequestContext) -> Stages[SourceInputs | None]:
         for source, own in reference:
             if source.stores_inputs:
                 return (yield from source.open(own, model, context))
