@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Body, Header
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from service.memories.stored import KEY_VALUE, LENGTHS, key_inputs, projects
 from service.memories.upload import DTYPES, MAX_TTL_S
@@ -55,7 +55,7 @@ def routes(blocks: dict[str, Model]) -> list[APIRoute]:
         for name in dict.fromkeys((*KEY_VALUE, *sorted(names)))
     }
     tensors[LENGTHS] = (list[int] | None, Field(None, description="[batch]: number of keys to store for each row"))
-    base = create_model("MemoryTensors", __base__=_Strict, **tensors)
+    base = create_model("MemoryTensors", __config__=ConfigDict(extra="forbid"), **tensors)
     stored = create_model(
         "NewMemory",
         __base__=base,
@@ -97,10 +97,6 @@ def routes(blocks: dict[str, Model]) -> list[APIRoute]:
             {200: described, **problems(404, 409, 410, *bad)}, APPENDED,
         ),
     ]  # fmt: skip
-
-
-class _Strict(BaseModel, extra="forbid"):
-    """Has no other fields."""
 
 
 def _route(
