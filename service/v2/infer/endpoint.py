@@ -29,7 +29,6 @@ from service.v2.infer.response import build_response
 from service.v2.infer.tensors import is_packed
 from service.v2.paths import OF_MODEL, OF_VERSION
 
-SMALL_COUNT = 1 << 12  # of numbers in a response that is prepared at once, in some microseconds
 OCTETS = (b"content-type", b"application/octet-stream")
 
 
@@ -63,8 +62,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             if known.content.json_inputs:
                 lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
             if lists is not None:
-                if known.content.packed_inputs:
-                    lists |= yield from self._unpack(known.content, attached, model, reservation)
+                lists |= yield from self._unpack(known.content, attached, model, reservation)
                 inputs = take_known(known, lists, attached, model)
                 return self._request(model, context, inputs, known, template.id)
         rest, parts = yield from self.cut(content)
@@ -92,11 +90,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if plan.run.answer is not None:
             outputs = yield from self.select(plan.run.answer, outputs)
         plan.written = count = sum([outputs[name].size for name in plan.text_outputs])
-        if count > SMALL_COUNT:
-            response = yield Stage(self.preparing, count, partial(build_response, request, outputs, model))
-        else:
-            response = build_response(request, outputs, model)
-        text, lists, attached = response
+        preparing = partial(build_response, request, outputs, model)
+        text, lists, attached = yield Stage(self.preparing, count, preparing)
         if lists:
             decimals = plan.content.selection.decimals
             steps = write_json(text, lists, decimals)

@@ -119,14 +119,12 @@ class RequestContent:
     additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
     selection: Selection = NO_SELECTION
     reference: Any = None  # to the source of other inputs
-    binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
     numeric_inputs: Sequence[BinaryInput] = field(init=False)
     packed_inputs: Sequence[BinaryInput] = field(init=False)  # strings and flags
     unpacked_bytes: int = field(init=False)  # upper bound on all of these, once they are unpacked
 
     def __post_init__(self) -> None:
-        self.binary_bytes = sum(binary.size for binary in self.binary_inputs)
         self.list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
         self.numeric_inputs = [binary for binary in self.binary_inputs if not is_packed(binary.dtype)]
         self.packed_inputs = [binary for binary in self.binary_inputs if is_packed(binary.dtype)]
@@ -138,8 +136,7 @@ class RequestContent:
         Raises:
             Malformed: more or fewer bytes than the JSON declares.
         """
-        if len(attached) != self.binary_bytes:
-            check_length(self.binary_inputs, len(attached), model.name)
+        check_length(self.binary_inputs, len(attached), model.name)
         inputs = dict(self.parameters)
         for binary in self.numeric_inputs:
             inputs[binary.name] = binary.array(attached)
