@@ -7,8 +7,8 @@ from contextlib import suppress
 SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
 
 
-def limit_blas_threads(threads: int) -> bool:
-    """Let each product use so many threads, in this process; False if the library has no such setting.
+def limit_blas_threads() -> None:
+    """Let each product use one thread, in this process, if the library has such a setting.
 
     OpenBLAS has threads of its own, for which products of several threads wait in turn, and which spin for a while
     after each. Where the callers are as many threads as there are CPUs, one thread for a product is faster.
@@ -17,6 +17,5 @@ def limit_blas_threads(threads: int) -> bool:
     library = ctypes.CDLL(numpy.__file__)
     for name in SETTERS:
         with suppress(AttributeError):
-            getattr(library, name)(threads)
-            return True
-    return False
+            getattr(library, name)(1)
+            return

@@ -102,7 +102,7 @@ class StreamingSession(Session):
     """
 
     def __init__(self, scale: float | None, threads: int) -> None:
-        limit_blas_threads(1)
+        limit_blas_threads()
         self.scale = scale
         self._threads = threads
 
