@@ -12,6 +12,7 @@ from service.base.timing import Timing
 from service.engine.engine import Engine
 from service.http.body import Body, Headers
 from service.http.response import Fields, Pieces
+from service.model.model import Model
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class DirectEndpoint(ABC):
     engine: Engine
 
     @abstractmethod
-    def model(self, path_params: Mapping[str, Any]) -> object:
+    def model(self, path_params: Mapping[str, Any]) -> Model:
         """The model that the path names.
 
         Raises:

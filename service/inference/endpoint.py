@@ -72,14 +72,6 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         self._deflating = CostModel(MIN_DEFLATED_BYTE_NS)
         self._caches: WeakKeyDictionary[Model, BoundedCache[Any]] = WeakKeyDictionary()
 
-    @abstractmethod
-    def model(self, path_params: Mapping[str, Any]) -> Model:
-        """The model that the path names.
-
-        Raises:
-            NotFound, NotReady: there is none, or not yet.
-        """
-
     async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
         """The JSON of the body and the bytes behind it, decompressed. The timing starts when the body has come.
 
