@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -15,11 +15,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from service import docs_site, metrics
 from service.background import background_tasks
-from service.base.budget import MemoryBudget
 from service.base.errors import HeedError
 from service.base.timing import Timing
 from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
@@ -47,7 +46,6 @@ from service.repository.repository import Repository
 from service.settings import Settings
 from service.telemetry import tracing
 from service.telemetry.access_log import AccessLog, Observer
-from service.telemetry.counters import RequestCounters
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
 from service.text.feature import TextFeature
@@ -56,6 +54,7 @@ from service.v2 import repository as v2_repository
 from service.v2.infer import endpoint as v2_endpoint
 from service.v2.paths import StripTrailingSlash
 from service.viewer import routes as viewer_routes
+from service.workers.application import Application
 
 log = logging.getLogger("heed")
 
@@ -65,22 +64,6 @@ EXPOSED = (
     "Retry-After",
     JSON_LENGTH,
 )  # for scripts of other origins
-
-
-@dataclass(frozen=True, eq=False)
-class Application:
-    """The service as ASGI, and what its process asks it for."""
-
-    outermost: ASGIApp
-    repository: Repository
-    readiness: Readiness
-    fast_path: FastPath
-    counts: RequestCounters
-    budget: MemoryBudget
-    clock: EventLoopClock
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.outermost(scope, receive, send)
 
 
 def create_app(

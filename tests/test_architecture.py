@@ -70,12 +70,12 @@ def test_every_arrow_is_an_import(imports):
     assert [edge for edge, others in drawn.items() if others.isdisjoint(parts_of(edge[1]))] == []
 
 
-def test_there_are_thirteen_floors(imports):
+def test_there_are_twelve_floors(imports):
     @cache
     def floor(part: str) -> int:
         return 1 + max(map(floor, imports[part]), default=0)
 
-    assert max(map(floor, [*imports])) == 13
+    assert max(map(floor, [*imports])) == 12
 
 
 def test_every_file_that_is_named_exists():

@@ -9,10 +9,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.ray.memories.cluster import MemorySettings
 from deploy.ray.memories.store import ClusterStore
-from service.app import Application, create_app
+from service.app import create_app
 from service.base import machine
 from service.settings import Settings
 from service.telemetry import logs
+from service.workers.application import Application
 
 SERVER_SETTINGS = {  # of heed serve's server; Ray's is configured in heed.yaml
     *("host", "port", "tls_certificate", "tls_key", "workers"),

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from service.app import Application, create_app, open_memories
+from service.app import create_app, open_memories
 from service.base import machine, threads
 from service.cli.folder import BUILTIN, NoFolder, with_folder
 from service.cli.options import WrongSettings, parser, read_settings
@@ -16,6 +16,7 @@ from service.cli.startup import log_settings, log_unknown_variables, log_unprote
 from service.settings import Settings
 from service.telemetry import logs, tracing
 from service.telemetry.shared_metrics import SharedMetrics
+from service.workers.application import Application
 from service.workers.channel import Channel, shared_state
 from service.workers.monitor import monitor
 from service.workers.server import Server, listen

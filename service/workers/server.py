@@ -26,7 +26,6 @@ from starlette.types import ASGIApp
 from uvicorn.lifespan.on import LifespanOn
 from uvicorn.server import HANDLED_SIGNALS
 
-from service.app import Application
 from service.base.budget import Reservation
 from service.base.errors import HeedError
 from service.http.fast_path import FastProtocol
@@ -35,6 +34,7 @@ from service.http.tls import CONNECTION_BYTES, LimitedContext
 from service.ort.provider import ProviderUnavailable
 from service.settings import Settings
 from service.workers import last_resort
+from service.workers.application import Application
 from service.workers.channel import HUNG_S, ServiceState
 
 log = logging.getLogger("heed")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
-from service.app import Application
 from service.settings import Settings
+from service.workers.application import Application
 from service.workers.channel import Channel, ServiceState
 from service.workers.server import Server
 
