@@ -1,6 +1,5 @@
 """``POST /v1/text/{model}`` runs a model on texts; ``POST /v1/tokenize/{model}`` only tokenizes them."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from service.base.cost import CostModel
-from service.base.errors import Invalid, Malformed, TimedOut
+from service.base.errors import Invalid, Malformed
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
@@ -21,6 +20,7 @@ from service.engine.task import InferenceTask
 from service.http.body import Body
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, failure, length_of
+from service.inference.disconnect import ClientWatch
 from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages, run_stages
 from service.model.graph import Arrays
@@ -131,24 +131,14 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def tokenize(
         self, fields: TextFields, model: Model, context: RequestContext, whole: bool = False
     ) -> Stages[tuple[dict[str, np.ndarray], list[bytes]]]:
-        """The tensors of the texts' tokens, and the tokens as JSON fields: with ``whole`` all that is known of them.
+        """The tensors of the texts' tokens, and the tokens as JSON fields: with ``whole`` all that is known of them."""
 
-        Raises:
-            TimedOut: the deadline passed before it was begun.
-        """
-        latest = self.deadline(context)
-
-        def tokenized() -> tuple[dict[str, np.ndarray], list[bytes]] | None:
-            if latest is not None and time.perf_counter_ns() > latest:
-                return None
+        def tokenized() -> tuple[dict[str, np.ndarray], list[bytes]]:
             tokens = tokenize(fields, model)
             return tensors_of(tokens, fields.is_single, model), tokens_json(tokens, fields.is_single, whole)
 
         context.reservation.add(fields.memory(model))
-        result: tuple[dict[str, np.ndarray], list[bytes]] | None = yield Stage(self.tokenizing, fields.size, tokenized)
-        if result is None:
-            self.engine.counts.refused["deadline"] += 1
-            raise TimedOut("Request timeout expired: the request waited too long to be tokenized")
+        result: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(self.tokenizing, fields.size, tokenized)
         return result
 
 
@@ -165,21 +155,26 @@ class TokenizeEndpoint:
         self, path_params: Mapping[str, Any], receive: Receive, context: RequestContext
     ) -> tuple[Pieces, Fields]:
         texts, timing, version = self._texts, context.timing, NO_MODEL
-        counts = texts.engine.counts
+        counts, offload = texts.engine.counts, texts.engine.offload
+        client = ClientWatch(receive)
         counts.in_flight += 1
         try:
             model = texts.model(path_params)
             version = model.name, model.version
             content, _ = await texts.receive(receive, context)
-            tokens = await run_stages(self._tokens(content, model, context), texts.engine.offload)
+            client.start()
+            tokenizing = self._tokens(content, model, context)
+            tokens = await run_stages(tokenizing, offload, texts.decoding_check(client, context))
+            client.check()
             timing.lap("decode")
             pieces: Pieces = [b'{"model":%b,' % orjson.dumps(model.name), *tokens, b"}"]
-            response = await run_stages(texts.compress(pieces, JSON, context.headers), texts.engine.offload)
+            response = await run_stages(texts.compress(pieces, JSON, context.headers), offload, client.check)
         except Exception as error:
             counts.observe_failure(version, TOKENIZE, *failure(error, is_v2=False))
             raise
         finally:
             counts.in_flight -= 1
+            client.close()
         counts.observe(version, TOKENIZE, timing)
         return response
 

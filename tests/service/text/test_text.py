@@ -9,13 +9,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tokenizers import Tokenizer
 
-from service.base.errors import TooLarge
+from service.base.errors import CLIENT_CLOSED_REQUEST, TooLarge
 from service.codec.json_parser import placeholder
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongText
 from service.tokens.request import MAX_ESCAPE_BYTES, TextFields, read_texts, tokenize, tokens_json
 from tests.support.application import running
+from tests.support.http_requests import http
+from tests.support.in_process import Client, serving_in_process
 from tests.support.texts import TEXTS, tokenizer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 SHORT, LONG = TEXTS
@@ -262,6 +265,18 @@ def test_texts_are_not_tokenized_after_the_deadline(path, fresh):
     assert count(fresh, "heed_requests_rejected_total", reason="deadline") == 1
     answer = fresh.post(f"/v1/{path}/long", json={"text": "a cat"}, headers={"X-Request-Timeout": "60"})
     assert answer.json()["tokens"] == ["<s>", "a", "cat", "</s>"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_answer_is_made_for_a_client_that_has_gone(path, language_models):
+    with serving_in_process(language_models) as service:
+        counts = service.server.config.app.counts
+        with Client(service) as client:
+            client.send(http(json.dumps({"text": "the cat " * 100_000}).encode(), f"/v1/{path}/long"))
+            until(lambda: counts.in_flight)
+        until(lambda: not counts.in_flight)
+        assert [(status, count) for (*_, status), count in counts.failed.items()] == [(CLIENT_CLOSED_REQUEST, 1)]
+        until(lambda: not service.budget.used)
 
 
 @pytest.mark.parametrize("count", [1, 2])
