@@ -18,9 +18,10 @@ PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys,
 # wide before, and narrow again after it.
 CAUSAL_WIDTH, CAUSAL_COPIES = 8, 8
 STACK_AXES = 5  # of the weights of a model with layers: [layers, batch, heads, m, n]
-# The weights of a model's further stacks. A run has those of one layer in memory so many times, about: as scores, mask
-# or bias, exponentials and weights.
+# The weights of a model's further stacks. A run that does not return them has those of one layer in memory so many
+# times, about: as scores, mask or bias, exponentials and weights.
 STACKS = {"encoder_weights": 6, "cross_weights": 3, "vision_weights": 3}
+LAYER_COPIES = 2  # of one layer's, beside those of all layers, alone and joined, in a run that returns them
 PAIRWISE = frozenset(("weights", "scores", *STACKS))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
@@ -83,13 +84,12 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
             pairwise -= {"scores"} - graph.outputs
         if graph.spec is None:  # it computes every output, whatever is requested
             pairwise |= graph.outputs
-        of_layers = 0
-        stacks = {name for name in pairwise & STACKS.keys() if len(signature.outputs[name].shape) == STACK_AXES}
-        for name in stacks:  # those of one layer after the other, beside all layers' that the graph returns
-            layers = dim_size(signature.outputs[name].shape[0], sizes)
-            of_layers += STACKS[name] * number_count(signature, [name], sizes) // layers
-        pairwise -= stacks - graph.outputs
-        of_pairs = number_count(signature, pairwise, sizes) + spec.pair_numbers * score_count(signature, sizes)
+        stacked = {name for name in pairwise & {"weights", *STACKS} if len(signature.outputs[name].shape) == STACK_AXES}
+        of_layers = sum(_of_layers(name, signature, graph, sizes) for name in stacked)
+        of_outputs -= number_count(signature, stacked & graph.outputs & {*outputs}, sizes)
+        of_pairs = number_count(signature, pairwise - stacked, sizes) + spec.pair_numbers * score_count(
+            signature, sizes
+        )
         return ITEM_BYTES * (copied + of_pairs + of_layers + of_outputs)
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
@@ -101,6 +101,15 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
         copied += _causal_copies(signature, spec, sizes, group)
     return ITEM_BYTES * (copied + 4 * tensors + 3 * group * pairs)
+
+
+def _of_layers(name: str, signature: Signature, graph: Graph, sizes: Sizes) -> int:
+    """Numbers in memory at one time of the weights ``name`` of a model with layers."""
+    layers = dim_size(signature.outputs[name].shape[0], sizes)
+    copies = STACKS.get(name, layers)
+    if name in graph.outputs:
+        copies = max(copies, 2 * layers + LAYER_COPIES)
+    return copies * number_count(signature, [name], sizes) // layers
 
 
 def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes, group: int) -> int:
