@@ -1,6 +1,6 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
 import { html } from "vendor/preact.js";
-import { significant } from "heed/data/display.js";
+import { percent, significant } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -44,9 +44,14 @@ export function StepsView({ attention, settings, set, run }) {
       <${Place} label="query" labels=${attention.rows} value=${query} onChange=${(/** @type {number} */ query) => set({ query })} />
       ${steps && html`<${Place} label="key" labels=${attention.columns} value=${steps.key} onChange=${(/** @type {number} */ key) => set({ key })} />`}
     </div>
+    ${steps && html`<p class="headline">${named("Query", attention.rows, query)} → ${named("key", attention.columns, steps.key)}: <b>${percent(steps.weight)}</b></p>`}
     <${StepsTensors} attention=${attention} settings=${settings} set=${set} run=${run} pair=${{ query, key: steps?.key ?? settings.key }} />
     ${steps && html`<h2>Query ${query} and key ${steps.key}, number by number</h2><${Pair} steps=${steps} query=${query} cells=${cells} />`}`;
 }
+
+/** A word, or the number of a query or key without one. @param {string} kind @param {import("heed/data/attention.js").Label[]} labels @param {number} place */
+const named = (kind, labels, place) =>
+  labels[place].text === String(place) ? `${kind} ${place}` : `“${labels[place].text}”`;
 
 /** @param {{steps: import("heed/server/steps.js").Steps, query: number, cells: (vector: Vector, label: string) => unknown}} props */
 function Pair({ steps, query, cells }) {
