@@ -70,7 +70,7 @@ export function AblateView({ attention, settings, set, run }) {
   return html`<p class="note">A head that is switched off adds nothing to the output. ${
     wanted.ablated.length
       ? "The pictures show how the weights of the other heads change: orange is more, violet less."
-      : "Switch a head off to see what changes in the heads of later layers, and in the output."
+      : "Heads of later layers change, and the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
     <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} />
@@ -174,13 +174,13 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
         .sort((one, other) => other.effect - one.effect)
         .slice(0, LISTED)
     : null;
-  return html`<${Answer} attention=${attention} before=${before} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
+  return html`<${Answer} attention=${attention} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
         ${
           effects &&
-          html`<p class="note">Percent: how far the output moves when only this head is off, relative to the length of the output. A click switches a head off.</p>
+          html`<p class="note">Per cent: how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
         <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
         }</div>
     <div class="grid-of-heads"><table class="heads" style=${{ "--heads": heads }} ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
@@ -216,12 +216,13 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
       )}</tbody></table></div>`;
 }
 
-/** The head that matters most, in a sentence. @param {{attention: Attention, before: Attention | null, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
-function Answer({ attention: { layers, axis, rows, columns }, before, change = null, most = null }) {
+/** The head that matters most, in a sentence. @param {{attention: Attention, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
+function Answer({ attention: { layers, axis, rows, columns }, before, isWhole, change = null, most = null }) {
   const name = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
     `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
   if (most)
     return html`<p class="headline">Without ${name(most)} the output moves most: <b>${percent(most.effect)}</b></p>`;
+  if (isWhole) return html`<p class="headline">Switch a head off to see what changes</p>`;
   if (!before || !change || !(change.largest > LEAST)) return html`<p class="headline"></p>`; // no click moves the grid
   const { n, values } = change.matrix;
   const place = values.findIndex((value) => Math.abs(value) === change.largest);
@@ -260,7 +261,7 @@ function Heads({ attention, before, changes, shown, settings, set, choose }) {
     ${
       (listed.length > 0 || shown.largest > LEAST) &&
       html`<${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
-      titles=${ablatedTitles(attention, own)} />`
+      titles=${ablatedTitles(attention, own)} hasHeadline=${shown !== changes[0]} />`
     }</section>`;
 }
 

@@ -36,26 +36,30 @@ function sentence({ attention: { rows, columns }, before, change: { n, values } 
       ${" "}“${columns[place % n].text}”: <b>${format(before.values[place])}</b> → <b>${format(before.values[place] + values[place])}</b>`;
 }
 
+/** The weights of two heads in words. @param {Props} props @param {number} place @param {[first: string, second: string]} names */
+function difference({ attention: { rows, columns }, before, change: { n, values } }, place, names) {
+  return html`“${rows[Math.floor(place / n)].text}” → “${columns[place % n].text}”:${" "}
+    <b>${format(before.values[place])}</b> in ${names[0]}; <b>${format(before.values[place] + values[place])}</b> in ${names[1]}`;
+}
+
 /** The largest change as the view's first sentence, whatever is pinned. @param {Props & {names: [first: string, second: string] | null}} props
  *    `names` of two heads */
 export function LargestChange({ names, ...props }) {
-  const { attention, before, change, settings } = props;
+  const { attention, change, settings } = props;
   const [place] = largestOf({ attention, change, settings: { ...settings, query: null, key: null } });
   if (place === undefined) return null;
   if (!names) return html`<p class="headline largest-change">Largest change: ${sentence(props, place)}</p>`;
-  const [row, column] = [attention.rows[Math.floor(place / change.n)], attention.columns[place % change.n]];
-  const [one, other] = [before.values[place], before.values[place] + change.values[place]];
-  return html`<p class="headline largest-change">Largest difference: “${row.text}” → “${column.text}”:${" "}
-    <b>${format(one)}</b> in ${names[0]}; <b>${format(other)}</b> in ${names[1]}</p>`;
+  return html`<p class="headline largest-change">Largest difference: ${difference(props, place, names)}</p>`;
 }
 
-/** @param {Props} props */
-export function Changes(props) {
+/** @param {Props & {names: [first: string, second: string] | null}} props  `names` of two heads, between which nothing changes */
+export function Changes({ names, ...props }) {
   const { query, key } = props.settings;
   const places = largestOf(props);
   const of = query === null && key === null ? "" : " of the pinned words";
-  if (places.length === 0) return html`<p class="note">No weight${of} changes.</p>`;
-  return html`<div class="changes"><p>Largest changes${of}</p><ol aria-label="largest changes">${places.map(
-    (place) => html`<li>${sentence(props, place)}</li>`,
+  if (places.length === 0) return html`<p class="note">No weight${of} ${names ? "differs" : "changes"}.</p>`;
+  const kind = names ? "differences" : "changes";
+  return html`<div class="changes"><p>Largest ${kind}${of}</p><ol aria-label=${`largest ${kind}`}>${places.map(
+    (place) => html`<li>${names ? difference(props, place, names) : sentence(props, place)}</li>`,
   )}</ol></div>`;
 }
