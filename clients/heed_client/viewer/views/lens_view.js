@@ -64,7 +64,8 @@ function Table({ lens, settings, set, pinned }) {
   useEffect(() => setPointed(null), [lens]);
   useEffect(() => {
     const box = frame.current;
-    const word = held && box?.querySelector(`[data-place="${held.row}.${held.column}"]`);
+    const { row, column } = held ?? last;
+    const word = box?.querySelector(`[data-place="${row}.${column}"]`);
     if (!box || !(word instanceof HTMLElement)) return;
     const isHidden =
       word.offsetLeft + word.offsetWidth > box.scrollLeft + box.clientWidth || word.offsetLeft < box.scrollLeft;
@@ -113,6 +114,7 @@ function Table({ lens, settings, set, pinned }) {
             ].filter(Boolean);
             const isHeld = held?.row === row && held.column === column;
             const isReached = held ? isHeld : row === last.row && column === last.column;
+            if (isReached && !held) marks.push("described");
             const colours = level === level ? { backgroundColor: css(table, level), color: textOn(table, level) } : {};
             return html`<td role="gridcell" data-place=${`${row}.${column}`} tabindex=${isReached ? 0 : -1} aria-selected=${isHeld}
           aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${colours} key=${`${layer}.${position}`}>${word}</td>`;
