@@ -217,12 +217,14 @@ export function significant(value) {
 export const minus = (text) => text.replaceAll("-", "−");
 
 /** A number in a cell, with at most four digits; 0 only for exactly 0, a dot for a number much smaller than the others.
- *  @param {number} value @param {number} top  the largest absolute number of all cells */
-export function short(value, top) {
+ *  @param {number} value @param {number} top  the largest absolute number of all cells
+ *  @param {boolean} [isWide]  whether there is room for five characters */
+export function short(value, top, isWide = true) {
   const size = Math.abs(value);
   if (size < TINY) return "0";
   const digits = size >= 100 ? 0 : size >= 10 ? 1 : top < 0.1 ? 3 : 2;
-  const text = top < 0.01 ? value.toExponential(0) : value.toFixed(digits).replace(/^(-?)0(?=\.\d{3})/, "$1");
+  const fixed = value.toFixed(digits);
+  const text = top < 0.01 ? value.toExponential(0) : isWide ? fixed : fixed.replace(/^(-?)0(?=\.\d{3})/, "$1");
   return Number(text) === 0 ? "·" : minus(text);
 }
 

@@ -42,7 +42,7 @@ export function Alternatives({ text: { tokens, words }, place, actions, isWarm }
           : html`<span class="row" aria-current=${isOwn}>${name}</span>`
       }</li>`;
     })}</ol>
-    <p class="note">${choose && "Tokens that could stand here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
+    <p class="note">${choose && "Tokens that could come here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
 }
 
 /** @param {number} p */

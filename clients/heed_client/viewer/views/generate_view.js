@@ -26,8 +26,8 @@ import { Selection } from "heed/views/selection.js";
 
 /** The reason for the end of the text. @type {Record<string, string>} */
 const ENDS = {
-  eos: ", then the model’s end",
-  stop: ", then a text of stop",
+  eos: ", then the end-of-text token",
+  stop: ", then a stop text",
   stopped: ", then stopped",
   failed: ", then an error",
   length: "",

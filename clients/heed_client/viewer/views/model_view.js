@@ -79,7 +79,7 @@ export function ModelView({ attention, settings, set }) {
     if (isWhole) performance.mark("heed-model-view-drawn");
   }, [attention, isWhole]);
   const isGrid = which < 0;
-  return html`<p class="note meaning">Each square is a head: its queries from top to bottom, its keys from left to right, and stronger colours for larger
+  return html`<p class="note meaning">Each square is a head: its queries from top to bottom, its keys from left to right, with stronger colours for larger
       weights, up to ${TOPS[settings.range]}. Click one to see its words.${layers > 1 && ` ${layers - 1}.${heads - 1} is ${attention.axis} ${layers - 1}, head ${heads - 1}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}

@@ -1,6 +1,6 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format, percent } from "heed/data/display.js";
+import { format, percent, strength } from "heed/data/display.js";
 import { moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
@@ -17,6 +17,7 @@ import { PictureHeads } from "heed/views/picture_heads.js";
 
 const DIRECTIONS = { from: "looks at", to: "is looked at by" };
 const MOST = { from: "looks most at", to: "is looked at most by" };
+const OPAQUE = 0.6; // from which the text of a chip suits its colour, not the page
 const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
 
@@ -116,8 +117,8 @@ function Picture({ attention, settings, set, shown, seen }) {
       ? direction === "from"
         ? html`${name} looks at no patch`
         : html`no patch looks at ${name}`
-      : html`${name} ${MOST[direction]} ${attention.columns[best].text}: <b>${weights.isDiverging ? weightOf(best) : percent(weights.values[best])}</b>
-        ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its weights are in the picture</small>`}`;
+      : html`${drawing.isPatch(place) ? html`<span class="patch">${name}</span>` : name} ${MOST[direction]} ${attention.columns[best].text}: <b>${weights.isDiverging ? weightOf(best) : percent(weights.values[best])}</b>
+        ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its attention is on the picture</small>`}`;
   return html`<div class="tools">
       <${Choice} label="the selection" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
@@ -129,7 +130,11 @@ function Picture({ attention, settings, set, shown, seen }) {
         if (drawing.isPatch(position)) return null;
         const isMasked = Number.isNaN(weights.levels[position]);
         const level = weights.hidden[position] ? NaN : weights.levels[position];
-        const colours = level === level && { background: css(table, level), color: textOn(table, level) };
+        const opacity = strength(weights, level); // as that of patches
+        const colours = level === level && {
+          background: css(table, level, opacity),
+          ...(opacity > OPAQUE && { color: textOn(table, level) }),
+        };
         return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${isMasked ? "masked" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
           title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => select(position)}>${text}${isMasked ? "" : ` ${weightOf(position)}`}</button>`;
       })}

@@ -1,7 +1,7 @@
 // The weights from a generated word to the patches of the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { format, percent } from "heed/data/display.js";
-import { shareOfPatches, weightsOf } from "heed/data/picture.js";
+import { shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { picturePalette } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -54,8 +54,9 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
       patch === null ? "" : attention.columns[patch].text + weight;
   };
   const word = place === null ? "" : attention.rows[place].text;
+  const best = strongest(weights, patches);
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
-  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : `“${word}” looks at the picture: ${percent(shareOfPatches(weights, patches))}`}</h2>
+  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : html`“${word}” looks at the picture: ${percent(shareOfPatches(weights, patches))}${best !== null && html`<small>, most at ${attention.columns[best].text}: ${percent(weights.values[best])}</small>`}`}</h2>
     <div class="picture" ref=${frame}>
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
         aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}

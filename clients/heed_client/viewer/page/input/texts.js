@@ -81,8 +81,8 @@ function PictureOfText({ model, settings, isSecond, request, setRequest, setErro
     }} /></label>
     ${
       request?.picture
-        ? html`<p class="note">${request.picture}. It stands at ${placeholder.token} in the text, or before a text without one.</p>
-        <button onClick=${() => setRequest(null)}>remove the picture</button>`
+        ? html`<p class="note">${request.picture}. It stands at ${placeholder.token} in the text, or before a text without one.
+        <button onClick=${() => setRequest(null)}>remove the picture</button></p>`
         : html`<button onClick=${showTest}>use the test picture</button>`
     }
     ${!isSecond && html`<${DropTarget} label="Drop a picture" onFiles=${open} />`}</div>`;

@@ -28,6 +28,7 @@ const BELOW = BAR + 4; // px below the cells
 const LINE = 13; // px between the middles of two words
 const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
+const WITH_DECIMALS = 44; // px of a cell with room for five characters
 const WITH_VALUES = 34; // px of a cell that has its value in it
 
 /** The places of the cells in a canvas of a given width.
@@ -140,7 +141,11 @@ function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      context.fillText(short(value, top), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
+      context.fillText(
+        short(value, top, w > WITH_DECIMALS),
+        plot.left + (j + 0.5 - x) * w,
+        plot.top + (i + 0.5 - y) * h,
+      );
     }
 }
 
