@@ -239,8 +239,13 @@ def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):
     image = drawing.find(f"{name}image")
     data = base64.b64decode(image.get("href").removeprefix("data:image/png;base64,"))
     assert np.abs(np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int) - VALUES).max() <= 1
-    shares = [float(one.get("fill-opacity")) for one in drawing.findall(f"{name}rect") if one.get("fill-opacity")]
+    tinted = [one for one in drawing.findall(f"{name}rect") if one.get("fill-opacity")]
+    patches = [one for one in tinted if not one.get("rx")]
+    shares = [float(one.get("fill-opacity")) for one in patches]
     np.testing.assert_allclose(shares, weights / weights.max(), atol=6e-3)
+    last = drawing.findall(f"{name}g/{name}rect")[-1]  # of the scale
+    assert last.get("fill") == patches[weights.argmax()].get("fill")
+    assert last.get("fill-opacity") == "1"
     assert "what “row 1, column 2” looks at" in "".join(drawing.itertext())
 
 

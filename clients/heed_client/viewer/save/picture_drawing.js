@@ -1,8 +1,17 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix that they are from.
-import { strength, valueText } from "heed/data/display.js";
+import { strength, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { weightsOf } from "heed/data/picture.js";
-import { heading, round, scale, svg, TITLE, TITLE_CHARACTER, width as widthOf } from "heed/save/svg.js";
+import {
+  colourScale,
+  heading,
+  round,
+  scaleName,
+  svg,
+  TITLE,
+  TITLE_CHARACTER,
+  width as widthOf,
+} from "heed/save/svg.js";
 import { escape } from "heed/save/document.js";
 import { fromPicture } from "heed/save/saved.js";
 import { placeOf } from "heed/views/comparison.js";
@@ -17,6 +26,7 @@ const EDGE = 8;
 const BELOW = 56; // height of the scale
 const CHIP = 20; // height of a token that is no patch
 const GAP = 4;
+const CLEAR = 0.5; // opacity up to which a token has the colour of text
 
 /** The drawn weights: those from or to the position that the view shows; null = only a pinned patch.
  *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"], verb: string}} */
@@ -51,13 +61,15 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
   const table = picturePalette(settings.palette, weights.isDiverging, false);
   const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
     const level = weights.levels[patches.special + i];
-    const opacity = round(settings.opacity * strength(weights, level));
+    const isHidden = weights.hidden[patches.special + i] === 1;
+    const opacity = isHidden ? 0 : round(settings.opacity * strength(weights, level));
     return rect(patches.special + i, `fill="${css(table, level)}" fill-opacity="${opacity}"`);
   });
   const held = settings.view === "generate" ? settings.key : place;
   const ring =
     held !== null && drawing.isPatch(held) ? rect(held, 'fill="none" stroke="#1d4e89" stroke-width="3"') : "";
-  const colour = { ...shown, high: weights.high, levels: weights.levels };
+  const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
+  const named = { marks: ticks(weights, settings.scale), name: scaleName(isShown, settings) };
   return svg(whole, top + height + BELOW + below, [
     `<filter id="faded"><feColorMatrix type="saturate" values="${round(1 - FADED * settings.opacity)}"/></filter>`,
     heading(name),
@@ -65,7 +77,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
     `<image x="${EDGE}" y="${top}" width="${width}" height="${height}" preserveAspectRatio="none"${zoom < COARSE ? "" : ' style="image-rendering: pixelated"'} filter="url(#faded)" href="${fromPicture(seen).url}"/>`,
     ...colours,
     ring,
-    scale(colour, settings, EDGE, top + height + EDGE),
+    `<g>${colourScale(table, named, EDGE, top + height + EDGE, (level) => settings.opacity * strength(weights, level))}</g>`,
     matrix && `<g transform="translate(0 ${top + height + BELOW})">${matrix}</g>`,
   ]);
 }
@@ -73,7 +85,8 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
 /** The tokens that are not patches, with their weights, in lines above the picture.
  *  @param {import("heed/data/picture.js").Weights} weights @param {import("heed/data/attention.js").Label[]} labels @param {PatchDrawing} drawing
  *  @param {Settings} settings @param {number} error @param {number} breadth */
-function tokensBeside({ values, levels, hidden, isDiverging }, labels, drawing, settings, error, breadth) {
+function tokensBeside(weights, labels, drawing, settings, error, breadth) {
+  const { values, levels, hidden, isDiverging } = weights;
   const table = picturePalette(settings.palette, isDiverging, false);
   let [x, y] = [EDGE, TITLE];
   const parts = labels.flatMap(({ text }, place) => {
@@ -83,9 +96,11 @@ function tokensBeside({ values, levels, hidden, isDiverging }, labels, drawing, 
     if (x > EDGE && x + width > breadth) [x, y] = [EDGE, y + CHIP + GAP];
     const left = x;
     x += width + GAP;
+    const opacity = round(strength(weights, levels[place]));
+    const colour = opacity > CLEAR ? textOn(table, levels[place]) : "#000";
     return (
-      `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, levels[place])}" stroke="#999" stroke-width=".5"/>` +
-      `<text x="${round(left + width / 2)}" y="${y + 14}" text-anchor="middle" fill="${textOn(table, levels[place])}">${escape(said)}</text>`
+      `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, levels[place])}" fill-opacity="${opacity}" stroke="#999" stroke-width=".5"/>` +
+      `<text x="${round(left + width / 2)}" y="${y + 14}" text-anchor="middle" fill="${colour}">${escape(said)}</text>`
     );
   });
   return { parts, height: parts.length ? y - TITLE + CHIP + 2 * GAP : 0 };

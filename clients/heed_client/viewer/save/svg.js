@@ -29,16 +29,23 @@ export const heading = (text) => `<text x="8" y="20" font-weight="600" font-size
  *  @param {Named} [named]  of a matrix that is not of attention */
 export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "", named) {
   const table = palette(settings.palette, shown.isDiverging, false);
-  const parts = Array.from(
-    { length: 64 },
-    (_, i) =>
-      `<rect x="${round(x + (SCALE / 64) * i)}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
-  );
-  for (const { level, text } of named?.marks ?? ticks(shown, settings.scale))
+  const own = { marks: ticks(shown, settings.scale), name: scaleName(shown, settings, of) };
+  return colourScale(table, named ?? own, x, y);
+}
+
+/** Any colours with their numbers. @param {Uint32Array} table @param {Named} named @param {number} x @param {number} y
+ *  @param {(level: number) => number} [opacity]  of a colour; without it, all cover what is below them */
+export function colourScale(table, { marks, name }, x, y, opacity) {
+  const breadth = SCALE / 64 + (opacity ? 0 : 0.2); // no seams, and no stripes of transparent colours
+  const parts = Array.from({ length: 64 }, (_, i) => {
+    const clear = opacity ? ` fill-opacity="${round(opacity(i / 63))}"` : "";
+    return `<rect x="${round(x + (SCALE / 64) * i)}" y="${y}" width="${breadth}" height="8" fill="${css(table, i / 63)}"${clear}/>`;
+  });
+  for (const { level, text } of marks)
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
     );
-  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(named?.name ?? scaleName(shown, settings, of))}</text>`);
+  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(name)}</text>`);
   return parts.join("\n");
 }
 
