@@ -2,7 +2,7 @@
 import { toSvg } from "heed/save/drawing.js";
 import { heatMaps } from "heed/save/heat_maps.js";
 import { toPictureSvg } from "heed/save/picture_drawing.js";
-import { toTextSvg } from "heed/save/text_drawing.js";
+import { hasPatches, toTextSvg } from "heed/save/text_drawing.js";
 import { neuronsOf } from "heed/server/neurons.js";
 import { openingToken } from "heed/server/start.js";
 import { stagesOf } from "heed/server/head_tensors.js";
@@ -40,7 +40,11 @@ export async function drawingOf(seen) {
     const other = secondOf(first, second);
     return heatMaps(await panelsOf(first, other), wholeTitle(title, about, first, other));
   }
-  if (generated && settings.kind !== "cross_weights") return toTextSvg(attention, shown, settings, title, generated);
+  if (generated && settings.kind !== "cross_weights") {
+    const seen = picture && hasPatches(generated, picture) ? picture : null;
+    const text = toTextSvg(attention, shown, settings, title, generated, seen?.patches);
+    return seen ? toPictureSvg(attention, shown, settings, title, seen, text, false) : text;
+  }
   if (settings.view === "neurons" && run) {
     const query = settings.query ?? openingToken(attention.rows);
     const neurons = await neuronsOf(run.model, { ...run.settings, ...placed(settings) }, run.input, query);

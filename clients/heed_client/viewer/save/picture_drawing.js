@@ -1,4 +1,4 @@
-// A picture with its patches in the colours of their weights as SVG, alone or above the matrix that they are from.
+// A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
 import { strength, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { weightsOf } from "heed/data/picture.js";
@@ -38,8 +38,9 @@ function drawnOf({ m }, { view, query, key, direction }) {
 }
 
 /** @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model
- *  @param {import("heed/views/picture_view.js").Seen} seen @param {string} [matrix]  an SVG that comes below */
-export function toPictureSvg(attention, shown, settings, title, seen, matrix = "") {
+ *  @param {import("heed/views/picture_view.js").Seen} seen @param {string} [lower]  an SVG that comes below
+ *  @param {boolean} [hasTokens]  whether the tokens that are no patches are above: not those of a text that is below */
+export function toPictureSvg(attention, shown, settings, title, seen, lower = "", hasTokens = true) {
   const { image, patches } = seen;
   const { place, direction, verb } = drawnOf(attention, settings);
   const count = Math.max(attention.m, attention.n);
@@ -53,10 +54,10 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
   };
   const word = place === null ? "" : (direction === "from" ? attention.rows : attention.columns)[place].text;
   const name = `${title}, ${placeOf(attention, settings)}${word && `: what “${word}” ${verb}`}`;
-  const [breadth, below] = (matrix.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
+  const [breadth, below] = (lower.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
   const whole = Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE;
   const labels = direction === "from" ? attention.columns : attention.rows;
-  const others = tokensBeside(weights, labels, drawing, settings, shown.error, whole - EDGE);
+  const others = tokensBeside(weights, hasTokens ? labels : [], drawing, settings, shown.error, whole - EDGE);
   const top = TITLE + others.height;
   const table = picturePalette(settings.palette, weights.isDiverging, false);
   const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
@@ -78,7 +79,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, matrix = "
     ...colours,
     ring,
     `<g>${colourScale(table, named, EDGE, top + height + EDGE, (level) => settings.opacity * strength(weights, level))}</g>`,
-    matrix && `<g transform="translate(0 ${top + height + BELOW})">${matrix}</g>`,
+    lower && `<g transform="translate(0 ${top + height + BELOW})">${lower}</g>`,
   ]);
 }
 

@@ -1,5 +1,7 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
+import { levelOf } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
+import { patchName } from "heed/data/picture.js";
 import { escape } from "heed/save/document.js";
 import { FONT, heading, ofLine, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
@@ -10,10 +12,17 @@ const LETTER = 0.58 * FONT; // mean width
 const BOLD = 0.66 * FONT; // of a generated word
 const BLANK = 4;
 
+/** @typedef {import("heed/page/generation.js").Text} Text */
+/** @typedef {import("heed/views/picture_view.js").Patches} Patches */
+
+/** Whether the patches of a picture are in the prompt of a text. @param {Text} text @param {import("heed/views/picture_view.js").Seen} picture */
+export const hasPatches = ({ prompt }, { patches: { special, columns } }) =>
+  prompt[special]?.text === patchName(0, columns);
+
 /** @param {import("heed/data/attention.js").Attention} attention @param {import("heed/data/display.js").Shown} shown
  *  @param {import("heed/data/state.js").Settings} settings @param {string} title  name of the model
- *  @param {import("heed/page/generation.js").Text} text */
-export function toTextSvg(attention, shown, settings, title, { prompt, words }) {
+ *  @param {Text} text @param {Patches} [patches]  in the prompt of a picture that is above: one word for all, and no title */
+export function toTextSvg(attention, shown, settings, title, { prompt, words }, patches) {
   const table = palette(settings.palette, false, false);
   const { key } = settings;
   const query = settings.query ?? (key === null ? words.length - 1 : null); // as in the view, the last word
@@ -23,14 +32,23 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }) 
     const cell = i * shown.n + j;
     return i < 0 || j < 0 || shown.values[cell] === -Infinity ? NaN : shown.levels[cell];
   };
+  const [first, count] = patches ? [patches.special, patches.rows * patches.columns] : [-1, 0];
+  const isOfPicture = (/** @type {number} */ place) => place >= first && place < first + count;
+  const ofPicture = () => {
+    const own = shown.values.subarray(row * shown.n, (row + 1) * shown.n);
+    const sum = own.reduce((sum, value, j) => sum + (isOfPicture(shown.columns[j]) ? value : 0), 0);
+    return row < 0 ? NaN : levelOf(sum, Number.isFinite(shown.high) ? shown.high : Math.max(...own), false, settings);
+  };
   const held = row >= 0 ? prompt.length + Number(query) : column >= 0 ? Number(key) : -1;
   const all = [...prompt, ...words];
-  let [x, y] = [EDGE, TITLE];
-  const parts = all.map(({ text, joined }, place) => {
+  let [x, y] = [EDGE, patches ? EDGE : TITLE];
+  const parts = all.map(({ text: word, joined }, place) => {
+    if (isOfPicture(place) && place > first) return "";
+    const text = place === first ? `picture (${count} patches)` : word;
     const width = 4 + (place < prompt.length ? LETTER : BOLD) * Math.max(1, text.length);
     if (!joined && x > EDGE) x += BLANK;
     if (x > EDGE && x + width > PAGE - EDGE) [x, y] = [EDGE, y + LINE];
-    const own = level(place);
+    const own = place === first ? ofPicture() : level(place);
     const [left, isNew] = [x, place >= prompt.length];
     x += width;
     const ring = place === held ? ' stroke="#1d4e89" stroke-width="2"' : "";
@@ -41,6 +59,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }) 
     );
   });
   parts.push(scale(ofLine(shown, row, column), settings, EDGE, y + LINE + 8));
+  if (patches) return svg(PAGE, y + LINE + 52, parts);
   const word = held >= 0 ? `: what “${all[held].text}” ${row >= 0 ? "looks at" : "is looked at by"}` : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${word}`));
   return svg(PAGE, y + LINE + 52, parts);
