@@ -3,40 +3,39 @@ import { palette, picture } from "heed/data/palettes.js";
 import { largestChange } from "heed/data/matrix.js";
 import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
-import { CELL, heading, svg, TITLE, TITLE_CHARACTER, width } from "heed/save/svg.js";
+import { heading, round, svg, TITLE, TITLE_CHARACTER, width } from "heed/save/svg.js";
 
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
 
 const EDGE = 8;
-const TALLEST = 240; // px of a tensor
-const SMALLEST = 2; // px of a cell
+const HEIGHT = 144; // px of a tensor
+const NARROWEST = 64;
+const WIDEST = 6 * WITH_NUMBER;
+const LINE = 16; // px of a row that has numbers
 const NAMES = 44; // height of a title and a formula
-const GAP = 28;
-const WIDEST = 1120; // of a line of tensors
+const GAP = 36; // with the sign
 
 /** @param {Stage[]} stages @param {{query: number | null, key: number | null}} pair  whose rows are framed
  *  @param {string} title */
 export function stepsSvg(stages, pair, title) {
-  const most = Math.max(...stages.flatMap(({ rows, columns }) => [rows, columns]));
-  const cell =
-    most * WITH_NUMBER <= 2 * TALLEST
-      ? WITH_NUMBER
-      : Math.max(SMALLEST, Math.min(CELL, Math.floor((2 * TALLEST) / most)));
   const table = palette("auto", true, false);
-  let [x, y, below, widest] = [EDGE, TITLE, 0, 0];
+  let [x, y, widest] = [EDGE, TITLE, 0];
   const parts = stages.map((stage) => {
+    const wide = Math.min(WIDEST, Math.max(NARROWEST, (HEIGHT * stage.columns) / stage.rows));
     const breadth = Math.max(
-      stage.columns * cell,
+      wide,
       width([`${stage.title} ${sizeOf(stage)}`, inText(stage.formula).replace(/<[^>]*>/g, "")], 1),
     );
-    if (x > EDGE && x + breadth > WIDEST) [x, y, below] = [EDGE, below + GAP, 0];
+    if (stage.title === "scores" && !stage.sign) [x, y] = [EDGE, y + NAMES + HEIGHT + GAP]; // below the inputs, as on the page
     const left = x;
     x += breadth + GAP;
-    below = Math.max(below, y + NAMES + stage.rows * cell);
     widest = Math.max(widest, x - GAP + EDGE);
-    return tensor(stage, pair, table, { left, top: y + NAMES, width: cell, height: cell }, y);
+    const grid = { left, top: y + NAMES, width: wide / stage.columns, height: HEIGHT / stage.rows };
+    const sign = `<text x="${left - GAP / 2}" y="${y + NAMES + HEIGHT / 2 + 6}" text-anchor="middle" font-size="18" fill="#555">${stage.sign}</text>`;
+    return (stage.sign && sign) + tensor(stage, pair, table, grid, y);
   });
   const note = "Orange is positive, violet negative, and stronger is larger in its tensor; the strongest weight is 1.";
+  const below = y + NAMES + HEIGHT;
   const all = Math.max(widest, TITLE_CHARACTER * title.length + 16, width([note], 1));
   return svg(all, below + 36, [heading(title), ...parts, `<text x="${EDGE}" y="${below + 24}">${note}</text>`]);
 }
@@ -51,13 +50,13 @@ function tensor(stage, { query, key }, table, grid, y) {
   const strongest = title === "weights" ? 1 : largestChange(values) || 1;
   const levels = values.map((value) => (Number.isFinite(value) ? 0.5 + value / strongest / 2 : NaN));
   const row = (isOfKeys ? key : query) ?? -1;
-  const { left, top, width: cell } = grid;
+  const { left, top, width: cell, height } = grid;
   return [
     `<text x="${left}" y="${y + 14}" font-weight="600">${escape(title)} <tspan font-weight="400" fill="#555">${sizeOf(stage)}</tspan></text>`,
     `<text x="${left}" y="${y + 34}" font-family="serif" font-size="14">${inText(formula)}</text>`,
     m * n <= VECTOR ** 2 ? cells({ m, n, levels }, table, grid) : pixels({ m, n, levels }, table, grid),
-    `<rect x="${left}" y="${top}" width="${n * cell}" height="${m * cell}" fill="none" stroke="#888" stroke-width=".5"/>`,
-    ...(cell === WITH_NUMBER ? numbersIn({ m, n, values, levels }, table, grid) : []),
+    `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * height)}" fill="none" stroke="#888" stroke-width=".5"/>`,
+    ...(cell >= WITH_NUMBER && height >= LINE ? numbersIn({ m, n, values, levels }, table, grid) : []),
     ...framesAround({ m, n }, row, isOfPairs ? (key ?? -1) : -1, grid),
   ].join("\n");
 }
@@ -67,7 +66,7 @@ function tensor(stage, { query, key }, table, grid, y) {
 function pixels({ m, n, levels }, table, { left, top, width, height }) {
   const canvas = Object.assign(document.createElement("canvas"), { width: n, height: m });
   canvas.getContext("2d")?.putImageData(picture(levels, m, n, table), 0, 0);
-  return `<image x="${left}" y="${top}" width="${n * width}" height="${m * height}" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`;
+  return `<image x="${left}" y="${top}" width="${round(n * width)}" height="${round(m * height)}" preserveAspectRatio="none" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`;
 }
 
 const SIGNS = { "\\top": "⊤", "\\,": " ", "\\sqrt": "√", "\\mathrm": "" };
