@@ -108,7 +108,15 @@ def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_
     answer = json.loads(subprocess.run(["bash", "-c", copied(page, "curl")], capture_output=True, check=True).stdout)
     assert answer["lens"] == lens["lens"]
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
-    assert len(svg.findall(".//{*}rect")) == 1 + 21
+    assert len(svg.findall(".//{*}rect")) == 1 + 21 + 64  # with the background and the scale
+    texts = svg.findall(".//{*}text")
+    assert [text.text for text in texts[-5:-2]] == ["60", "8", "1"]
+    assert texts[-1].text.endswith("Underlined: the token that comes next.")
+    underlined = [rank == 1 for row in lens["ranks"] for rank in row]
+    settled = [named(lens, i, j)[0] == named(lens, 2, j)[0] for i in range(3) for j in range(7)]
+    cells = [text for text in texts if text.get("font-size") == "11"]
+    assert [text.get("text-decoration") == "underline" for text in cells] == underlined
+    assert [text.get("font-weight") == "700" for text in cells] == settled
     take(page, "HTML page").save_as(tmp_path / "saved.html")
     for other in (open_page(fragment(page).removeprefix("#"), url=url), open_file(tmp_path / "saved.html")):
         expect(other.get_by_role("gridcell").nth(7 + 1)).to_have_attribute("aria-selected", "true")

@@ -1,7 +1,7 @@
 // A lens as a table, as JSON and as SVG.
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { FONT, heading, round, svg, TITLE, TITLE_CHARACTER } from "heed/save/svg.js";
+import { colourScale, FONT, heading, round, svg, TITLE, TITLE_CHARACTER, width as widthOf } from "heed/save/svg.js";
 import { quoted } from "heed/save/quoted.js";
 import { layerTitle } from "heed/server/lens.js";
 import { levelOf } from "heed/views/lens_view.js";
@@ -12,6 +12,8 @@ const WIDTH = 72; // px of a cell
 const HEIGHT = 20;
 const LEFT = 96;
 const CHARACTERS = 10; // of a word
+const CORNER = 5; // px
+const OTHER = "#a4161a"; // a corner, as on a light page
 
 /** CSV (RFC 4180) with a line for each cell. @param {Lens} lens */
 export function lensCsv(lens) {
@@ -51,11 +53,13 @@ export const lensJson = ({ model, text, layers, positions, words, guesses, ranks
 
 /** @param {Lens} lens @param {import("heed/data/state.js").Settings} settings */
 export function lensSvg(lens, settings) {
-  const { layers, words, guesses, model, change } = lens;
+  const { layers, words, guesses, ranks, model, change, before } = lens;
   const table = palette(settings.palette, false, false);
   const isByRank = settings.lens.by === "rank";
   const cut = (/** @type {string} */ word) =>
     escape([...word].length > CHARACTERS ? `${[...word].slice(0, CHARACTERS - 1).join("")}…` : word);
+  const target = lens.isMasked ? "token itself" : "token that comes next"; // whose rank is shown
+  const final = guesses[layers.length - 1];
   const top = TITLE + HEIGHT;
   const parts = words.map(
     (word, j) =>
@@ -68,14 +72,32 @@ export function lensSvg(lens, settings) {
       const level = levelOf(lens, isByRank, { row: i, column: j });
       const isColoured = level === level;
       const x = LEFT + j * WIDTH;
+      const [{ id, word }] = guesses[i][j];
+      const bold = id === final[j][0].id ? ' font-weight="700"' : "";
+      const line = ranks[i][j] === 1 ? ' text-decoration="underline"' : "";
+      const differs = before !== null && before[i][j][0].id !== id;
       parts.push(
         `<rect x="${x}" y="${y}" width="${WIDTH}" height="${HEIGHT}" fill="${isColoured ? css(table, level) : "#fff"}" stroke="#fff"/>` +
-          `<text x="${x + WIDTH / 2}" y="${y + 14}" text-anchor="middle" font-size="${FONT - 1}" fill="${isColoured ? textOn(table, level) : "#000"}">${cut(guesses[i][j][0].word)}</text>`,
+          `<text x="${x + WIDTH / 2}" y="${y + 14}" text-anchor="middle" font-size="${FONT - 1}" fill="${isColoured ? textOn(table, level) : "#000"}"${bold}${line}>${cut(word)}</text>` +
+          (differs ? `<path d="M${x + WIDTH - CORNER} ${y}h${CORNER}v${CORNER}z" fill="${OTHER}"/>` : ""),
       );
     });
   });
-  const by = isByRank ? "the rank of the token that comes next" : "its probability";
+  const by = isByRank ? `the rank of the ${target}` : "its probability";
   const name = `${model}: the most likely next token of each layer, coloured by ${by}${change === null ? "" : `; with ${change}`}`;
-  const width = Math.max(LEFT + words.length * WIDTH + 8, 16 + TITLE_CHARACTER * name.length);
-  return svg(width, top + layers.length * HEIGHT + 12, [heading(name), ...parts]);
+  const texts = isByRank
+    ? [String(lens.vocabulary), String(Math.round(Math.sqrt(lens.vocabulary))), "1"]
+    : ["0", "50 %", "100 %"];
+  const marks = texts.map((text, i) => ({ level: i / 2, text }));
+  const below = top + layers.length * HEIGHT + 8;
+  parts.push(colourScale(table, { marks, name: isByRank ? `rank of the ${target}` : "probability" }, LEFT, below));
+  const corner = change === null ? "" : ` Corner: another token than without the change (${change}).`;
+  const note = `Bold: already the most likely token of the output. Underlined: the ${target}.${corner}`;
+  parts.push(`<text x="${LEFT}" y="${below + 54}">${escape(note)}</text>`);
+  const width = Math.max(
+    LEFT + words.length * WIDTH + 8,
+    16 + TITLE_CHARACTER * name.length,
+    LEFT + widthOf([note], 1),
+  );
+  return svg(width, below + 66, [heading(name), ...parts]);
 }
