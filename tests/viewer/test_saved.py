@@ -129,7 +129,13 @@ def test_pictures_of_each_view(page, heed, tmp_path):
     assert texts[-2:] == [f"{float(f'{largest:.3g}'):g}", "weights, linear scale"]
     page.get_by_role("tab", name="Head").click()
     page.get_by_role("button", name="all heads").click()
-    assert len({path.get("stroke") for path in svg_of(page).findall(".//{*}path")}) == 4
+    svg = svg_of(page)
+    strokes = {path.get("stroke") for path in svg.findall(".//{*}path")}
+    heads = svg.findall("{*}text/{*}tspan")
+    assert [head.text for head in heads] == ["0", "1", "2", "3"]
+    assert {head.get("fill") for head in heads} == strokes
+    assert len(strokes) == 4
+    assert [text.text for text in svg.findall("{*}text")[1:]] == ["queries", "keys"]
 
 
 @pytest.mark.parametrize("view", ["matrix", "model", "head", "tokens"])

@@ -28,6 +28,8 @@ import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 
 const LINES = 20_000; // of the head view
 const NUMBER = 44; // room for a weight beside a word
+const NAMES = 18; // height of what the words are
+const BELOW = 8;
 
 /**
  * The view as SVG: lines in the head view, all heads in the model view, coloured words in the token view, else the selected matrix with its scale.
@@ -93,8 +95,8 @@ function lines(attention, bundles, settings, title) {
   const isFrom = query !== null && (direction === "from" || key === null);
   const held = isFrom ? shown.rows.indexOf(query) : key === null ? -1 : shown.columns.indexOf(key);
   const [left, right] = [
-    width(rows, 1) + (held >= 0 && !isFrom ? NUMBER : 0),
-    width(columns, 1) + (held >= 0 && isFrom ? NUMBER : 0),
+    width(["queries", ...rows], 1) + (held >= 0 && !isFrom ? NUMBER : 0),
+    width(["keys", ...columns], 1) + (held >= 0 && isFrom ? NUMBER : 0),
   ];
   const [step, gap] = [CELL + 2, 160];
   const isHeld = (/** @type {number} */ from, /** @type {number} */ to) =>
@@ -132,11 +134,18 @@ function lines(attention, bundles, settings, title) {
       `<text x="${left + gap + 4}" y="${(j + 0.5) * step + 4}">${escape(word)}${held >= 0 && isFrom ? ` ${number(held * n + j)}` : ""}</text>`,
     ),
   );
-  const several = `${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}heads ${bundles.map(({ head }) => head).join(", ")}`;
-  const head = `${title}: ${bundles.length > 1 ? several : placeOf(attention, settings)}`;
-  return svg(Math.max(left + gap + right, 8 + TITLE_CHARACTER * head.length), TITLE + Math.max(m, n) * step, [
-    heading(head),
-    `<g transform="translate(0 ${TITLE})">${mark}${parts.join("\n")}</g>`,
+  const hasSeveral = bundles.length > 1;
+  const several = `${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}heads `;
+  const name = `${title}: ${hasSeveral ? several : placeOf(attention, settings)}`;
+  const numbers = hasSeveral ? bundles.map(({ head }) => head) : [];
+  const coloured = numbers.map((head) => `<tspan fill="${headColour(head, attention.heads, false)}">${head}</tspan>`);
+  const top = TITLE + NAMES;
+  const length = name.length + numbers.join(", ").length;
+  return svg(Math.max(left + gap + right, 8 + TITLE_CHARACTER * length), top + Math.max(m, n) * step + BELOW, [
+    heading(name, coloured.join(", ")),
+    `<text x="${left - 4}" y="${top - 5}" text-anchor="end" fill="#555">queries</text>`,
+    `<text x="${left + gap + 4}" y="${top - 5}" fill="#555">keys</text>`,
+    `<g transform="translate(0 ${top})">${mark}${parts.join("\n")}</g>`,
   ]);
 }
 

@@ -20,8 +20,9 @@ export const said = (kind) => kind.replaceAll("_", " ");
 /** Of what a colour is a share. @param {Settings} settings */
 export const ofLargest = ({ range }) => (range === "row" ? "of the row’s largest" : "of the head’s largest");
 
-/** @param {string} text */
-export const heading = (text) => `<text x="8" y="20" font-weight="600" font-size="14">${escape(text)}</text>`;
+/** @param {string} text @param {string} [more]  SVG behind it, with colours of its own */
+export const heading = (text, more = "") =>
+  `<text x="8" y="20" font-weight="600" font-size="14">${escape(text)}${more}</text>`;
 
 /** @typedef {{marks: {level: number, text: string}[], name: string}} Named  the numbers of a scale, and what they are */
 /** The colours with their numbers, and what they stand for. @param {Shown} shown @param {Settings} settings
