@@ -303,9 +303,10 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     assert (greys[len(weights) :] == 255).all()
     assert len(take(page, "PNG").path().read_bytes()) > 1000
     page.get_by_role("button", name="clear").click()
-    *_, scale, last = (
+    *_, scale, bold, last = (
         text.text for text in ElementTree.fromstring(take(page, "SVG").path().read_text()).findall("{*}text")
     )
+    assert bold == "bold: generated"
     assert scale == "weights, linear scale"  # the last word looks at all that are drawn
     assert last == f"gpt, layer 0, head 0: what “{words[-1]}” looks at"  # as in the view
 

@@ -59,8 +59,10 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
     );
   });
   parts.push(scale(ofLine(shown, row, column), settings, EDGE, y + LINE + 8));
-  if (patches) return svg(PAGE, y + LINE + 52, parts);
+  parts.push(`<text x="${EDGE}" y="${y + LINE + 60}">bold: generated</text>`);
+  const height = y + LINE + 70;
+  if (patches) return svg(PAGE, height, parts);
   const word = held >= 0 ? `: what “${all[held].text}” ${row >= 0 ? "looks at" : "is looked at by"}` : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${word}`));
-  return svg(PAGE, y + LINE + 52, parts);
+  return svg(PAGE, height, parts);
 }
