@@ -84,3 +84,19 @@ def point(page, patch, click=False):
         canvas.click(position=position)
     else:
         canvas.hover(position=position)
+
+
+def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, shared_server):
+    server = shared_server(readers("llava") / "models")
+    page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server.url)
+    page.get_by_role("button", name="use the test picture").click()
+    expect(page.get_by_role("group", name="prompt and generated text")).to_contain_text("picture (16 patches)")
+    expect_end(page)
+    drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
+    assert drawing.find(f"{SVG}image") is not None
+    assert len([rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]) == COLUMNS**2
+    text = drawing.find(f"{SVG}g/{SVG}svg")
+    words = [word.text for word in text.findall(f"{SVG}text")]
+    assert words.count("picture (16 patches)") == 1
+    assert not any("row" in word for word in words)
+    assert words[-1] == "bold: generated"  # without a title, which is above the picture
