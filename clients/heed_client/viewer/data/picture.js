@@ -17,6 +17,11 @@ export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}
 /** A short name of a patch for small spaces; other words are unchanged. @param {string} text */
 export const briefly = (text) => text.replace(/^row (\d+), column (\d+)$/, "$1,$2");
 
+/** The places of a picture's patches in a prompt; null if they are not in it.
+ *  @param {import("heed/data/attention.js").Label[]} prompt @param {Patches} patches @returns {{start: number, end: number} | null} */
+export const patchesIn = (prompt, { special, rows, columns }) =>
+  prompt[special]?.text === patchName(0, columns) ? { start: special, end: special + rows * columns } : null;
+
 /** The weights from a query to each key, or to a key from each query.
  *  @param {Shown} shown @param {number} count  positions @param {Patches} patches @param {"from" | "to"} direction @param {number} place
  *  @param {Settings} settings @returns {Weights} */

@@ -1,8 +1,9 @@
 // The drawing that is saved of each view.
+import { patchesIn } from "heed/data/picture.js";
 import { toSvg } from "heed/save/drawing.js";
 import { heatMaps } from "heed/save/heat_maps.js";
 import { toPictureSvg } from "heed/save/picture_drawing.js";
-import { hasPatches, toTextSvg } from "heed/save/text_drawing.js";
+import { toTextSvg } from "heed/save/text_drawing.js";
 import { neuronsOf } from "heed/server/neurons.js";
 import { openingToken } from "heed/server/start.js";
 import { stagesOf } from "heed/server/head_tensors.js";
@@ -41,7 +42,7 @@ export async function drawingOf(seen) {
     return heatMaps(await panelsOf(first, other), wholeTitle(title, about, first, other));
   }
   if (generated && settings.kind !== "cross_weights") {
-    const seen = picture && hasPatches(generated, picture) ? picture : null;
+    const seen = picture && patchesIn(generated.prompt, picture.patches) ? picture : null;
     const text = toTextSvg(attention, shown, settings, title, generated, seen?.patches);
     return seen ? toPictureSvg(attention, shown, settings, title, seen, text, false) : text;
   }

@@ -1,7 +1,6 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
 import { levelOf } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { patchName } from "heed/data/picture.js";
 import { escape } from "heed/save/document.js";
 import { FONT, heading, ofLine, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
@@ -14,10 +13,6 @@ const BLANK = 4;
 
 /** @typedef {import("heed/page/generation.js").Text} Text */
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
-
-/** Whether the patches of a picture are in the prompt of a text. @param {Text} text @param {import("heed/views/picture_view.js").Seen} picture */
-export const hasPatches = ({ prompt }, { patches: { special, columns } }) =>
-  prompt[special]?.text === patchName(0, columns);
 
 /** @param {import("heed/data/attention.js").Attention} attention @param {import("heed/data/display.js").Shown} shown
  *  @param {import("heed/data/state.js").Settings} settings @param {string} title  name of the model

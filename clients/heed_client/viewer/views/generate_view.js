@@ -2,7 +2,7 @@
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { levelOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { patchName } from "heed/data/picture.js";
+import { patchesIn } from "heed/data/picture.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
@@ -80,11 +80,6 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
     ${isDrawn && !isRunning && settings.query !== null && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
 }
-
-/** The places of a picture's patches in a prompt; null if they are not in it.
- *  @param {Label[]} prompt @param {import("heed/views/picture_view.js").Patches} patches @returns {{start: number, end: number} | null} */
-const patchesIn = (prompt, { special, rows, columns }) =>
-  prompt[special]?.text === patchName(0, columns) ? { start: special, end: special + rows * columns } : null;
 
 /** The weights of the pinned word in other heads: all heads by the largest weight, and those of the layer in full.
  *  @param {ViewProps} props */
