@@ -155,7 +155,7 @@ def test_options_of_drawing_are_in_the_link_and_in_the_command(open_text, genera
     page.get_by_role("textbox", name="stop").fill(f"{stop}\nno\\nsuch text")
     answer = generate(temperature=1.5, seed=3, top_p=0.5, stop=[stop, "no\nsuch text"])
     assert answer["finish_reason"] == "stop"
-    expect_end(page, ", then a text of stop")
+    expect_end(page, ", then a stop text")
     expect_words(page, tokens(answer))
     expect(page.locator(".more")).to_have_text(f'top_p 0.5, stop "{stop}" "no\\nsuch text"')
     page.reload()
