@@ -165,8 +165,8 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
       : `${ablated.length} of ${layers * heads} heads ${ablated.length === 1 ? "is" : "are"} off`;
   const firstOff = Math.min(layers, ...ablated.map(([layer]) => layer));
   const isUnchanged = (/** @type {number} */ layer) =>
-    ablated.length > 0 &&
     layer <= firstOff &&
+    firstOff < layers - 1 && // else no layer can change
     !changes.some((change) => change.layer === layer && change.largest > LEAST);
   const strongest = effects
     ? Object.values(effects)
