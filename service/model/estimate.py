@@ -47,6 +47,11 @@ def score_count(signature: Signature, sizes: Sizes) -> int:
     return number_count(signature, ["weights"], sizes) if signature.spec else 0
 
 
+def _stacks(signature: Signature) -> set[str]:
+    """The outputs that are weights, of each stack of layers of a model."""
+    return {"weights", *STACKS}.intersection(signature.outputs)
+
+
 def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
     """How many numbers the largest tensor of a run has that has one for each pair of query and key; 0 without one."""
     has_pairs = graph.workspace_bytes is None and (graph.spec is None or graph.spec.rows is None)
@@ -54,7 +59,7 @@ def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str]
         return 0
     computed = {*outputs} if graph.spec else graph.outputs
     counts = []
-    for name in {"weights", *STACKS}.intersection(signature.outputs):
+    for name in _stacks(signature):
         shape = signature.outputs[name].shape
         is_whole = name in computed or (name == "weights" and "scores" in computed)
         one_by_one = len(shape) == STACK_AXES and not is_whole
@@ -84,18 +89,17 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
             pairwise -= {"scores"} - graph.outputs
         if graph.spec is None:  # it computes every output, whatever is requested
             pairwise |= graph.outputs
-        stacked = {name for name in pairwise & {"weights", *STACKS} if len(signature.outputs[name].shape) == STACK_AXES}
+        stacked = {name for name in _stacks(signature) if len(signature.outputs[name].shape) == STACK_AXES}
         of_layers = sum(_of_layers(name, signature, graph, sizes) for name in stacked)
         of_outputs -= number_count(signature, stacked & graph.outputs & {*outputs}, sizes)
-        of_pairs = number_count(signature, pairwise - stacked, sizes) + spec.pair_numbers * score_count(
-            signature, sizes
-        )
-        return ITEM_BYTES * (copied + of_pairs + of_layers + of_outputs)
+        of_others = number_count(signature, pairwise - stacked, sizes)
+        of_pairs = spec.pair_numbers * score_count(signature, sizes)
+        return ITEM_BYTES * (copied + of_layers + of_others + of_pairs + of_outputs)
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
     )
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
-    shapes = [signature.outputs[name].shape[-2:] for name in ("weights", *STACKS) if name in signature.outputs]
+    shapes = [signature.outputs[name].shape[-2:] for name in _stacks(signature)]
     pairs = sum(min(graph.spec.rows, dim_size(m, sizes)) * dim_size(n, sizes) for m, n in shapes)
     group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
     if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
@@ -142,5 +146,4 @@ def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     if images := signature.spec.image_rows:
         rows += prod(dim_size(dim, sizes) for dim in images)
     of_score = dim_size(signature.spec.depth, sizes) + SCORE_SIZE
-    pairs = number_count(signature, [name for name in ("weights", *STACKS) if name in signature.outputs], sizes)
-    return pairs * of_score + rows * signature.spec.learned + rest
+    return number_count(signature, _stacks(signature), sizes) * of_score + rows * signature.spec.learned + rest
