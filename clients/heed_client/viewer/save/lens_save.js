@@ -4,7 +4,7 @@ import { escape } from "heed/save/document.js";
 import { colourScale, FONT, heading, round, svg, TITLE, TITLE_CHARACTER, width as widthOf } from "heed/save/svg.js";
 import { quoted } from "heed/save/quoted.js";
 import { layerTitle } from "heed/server/lens.js";
-import { levelOf } from "heed/views/lens_view.js";
+import { differs, levelOf, marksOf, target } from "heed/views/lens_view.js";
 
 /** @typedef {import("heed/server/lens.js").Lens} Lens */
 
@@ -53,12 +53,11 @@ export const lensJson = ({ model, text, layers, positions, words, guesses, ranks
 
 /** @param {Lens} lens @param {import("heed/data/state.js").Settings} settings */
 export function lensSvg(lens, settings) {
-  const { layers, words, guesses, ranks, model, change, before } = lens;
+  const { layers, words, guesses, ranks, model, change } = lens;
   const table = palette(settings.palette, false, false);
   const isByRank = settings.lens.by === "rank";
   const cut = (/** @type {string} */ word) =>
     escape([...word].length > CHARACTERS ? `${[...word].slice(0, CHARACTERS - 1).join("")}…` : word);
-  const target = lens.isMasked ? "token itself" : "token that comes next"; // whose rank is shown
   const final = guesses[layers.length - 1];
   const top = TITLE + HEIGHT;
   const parts = words.map(
@@ -75,24 +74,24 @@ export function lensSvg(lens, settings) {
       const [{ id, word }] = guesses[i][j];
       const bold = id === final[j][0].id ? ' font-weight="700"' : "";
       const line = ranks[i][j] === 1 ? ' text-decoration="underline"' : "";
-      const differs = before !== null && before[i][j][0].id !== id;
       parts.push(
         `<rect x="${x}" y="${y}" width="${WIDTH}" height="${HEIGHT}" fill="${isColoured ? css(table, level) : "#fff"}" stroke="#fff"/>` +
           `<text x="${x + WIDTH / 2}" y="${y + 14}" text-anchor="middle" font-size="${FONT - 1}" fill="${isColoured ? textOn(table, level) : "#000"}"${bold}${line}>${cut(word)}</text>` +
-          (differs ? `<path d="M${x + WIDTH - CORNER} ${y}h${CORNER}v${CORNER}z" fill="${OTHER}"/>` : ""),
+          (differs(lens, { row: i, column: j })
+            ? `<path d="M${x + WIDTH - CORNER} ${y}h${CORNER}v${CORNER}z" fill="${OTHER}"/>`
+            : ""),
       );
     });
   });
-  const by = isByRank ? `the rank of the ${target}` : "its probability";
+  const by = isByRank ? `the rank of the ${target(lens)}` : "its probability";
   const name = `${model}: the most likely next token of each layer, coloured by ${by}${change === null ? "" : `; with ${change}`}`;
-  const texts = isByRank
-    ? [String(lens.vocabulary), String(Math.round(Math.sqrt(lens.vocabulary))), "1"]
-    : ["0", "50 %", "100 %"];
-  const marks = texts.map((text, i) => ({ level: i / 2, text }));
+  const marks = marksOf(lens, isByRank).map((text, i) => ({ level: i / 2, text }));
   const below = top + layers.length * HEIGHT + 8;
-  parts.push(colourScale(table, { marks, name: isByRank ? `rank of the ${target}` : "probability" }, LEFT, below));
+  parts.push(
+    colourScale(table, { marks, name: isByRank ? `rank of the ${target(lens)}` : "probability" }, LEFT, below),
+  );
   const corner = change === null ? "" : ` Corner: another token than without the change (${change}).`;
-  const note = `Bold: already the most likely token of the output. Underlined: the ${target}.${corner}`;
+  const note = `Bold: already the most likely token of the output. Underlined: the ${target(lens)}.${corner}`;
   parts.push(`<text x="${LEFT}" y="${below + 54}">${escape(note)}</text>`);
   const width = Math.max(
     LEFT + words.length * WIDTH + 8,

@@ -3,6 +3,7 @@ import { palette, picture } from "heed/data/palettes.js";
 import { largestChange } from "heed/data/matrix.js";
 import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
+import { beginsLine } from "heed/server/head_tensors.js";
 import { heading, round, svg, TITLE, TITLE_CHARACTER, width } from "heed/save/svg.js";
 
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
@@ -26,7 +27,7 @@ export function stepsSvg(stages, pair, title) {
       wide,
       width([`${stage.title} ${sizeOf(stage)}`, inText(stage.formula).replace(/<[^>]*>/g, "")], 1),
     );
-    if (stage.title === "scores" && !stage.sign) [x, y] = [EDGE, y + NAMES + HEIGHT + GAP]; // below the inputs, as on the page
+    if (beginsLine(stage)) [x, y] = [EDGE, y + NAMES + HEIGHT + GAP]; // below the inputs, as on the page
     const left = x;
     x += breadth + GAP;
     widest = Math.max(widest, x - GAP + EDGE);

@@ -18,6 +18,9 @@ const MOST = 250_000; // numbers of a tensor that is drawn
 export const isProjected = ({ outputs }) =>
   ["head_query", "present_key"].every((name) => outputs.some((output) => output.name === name));
 
+/** Whether a stage begins the line of the scores, below projected inputs. @param {Stage} stage */
+export const beginsLine = ({ title, sign }) => title === "scores" && !sign;
+
 /** @typedef {[title: string, formula: string, sign: string]} Name */
 
 /** Titles and formulas of the tensors, in the order of the computation. @param {Model} model @returns {Record<string, Name>} */

@@ -15,11 +15,11 @@ import { useTheme } from "heed/views/draw/canvas.js";
 const STOPS = 16; // of the gradient
 
 /** Whether the most likely token is another one without the change. @param {Lens} lens @param {Cell} cell */
-const differs = ({ guesses, before }, { row, column }) =>
+export const differs = ({ guesses, before }, { row, column }) =>
   before !== null && before[row][column][0].id !== guesses[row][column][0].id;
 
 /** The token whose rank is shown. @param {Lens} lens */
-const target = ({ isMasked }) => (isMasked ? "token itself" : "token that comes next");
+export const target = ({ isMasked }) => (isMasked ? "token itself" : "token that comes next");
 
 /** How strong the colour of a cell is, from 0 to 1; NaN = none.
  *  @param {Lens} lens @param {boolean} isByRank @param {Cell} cell */
@@ -144,11 +144,14 @@ export function heldIn({ layers, positions }, { lens: { cell } }) {
   return row >= 0 && column >= 0 ? { row, column } : null;
 }
 
+/** The numbers at the ends and in the middle of the scale. @param {Lens} lens @param {boolean} isByRank */
+export const marksOf = ({ vocabulary }, isByRank) =>
+  isByRank ? [String(vocabulary), String(Math.round(Math.sqrt(vocabulary))), "1"] : ["0", "50 %", "100 %"];
+
 /** @param {{lens: Lens, isByRank: boolean, table: Uint32Array}} props */
 function Scale({ lens, isByRank, table }) {
   const gradient = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS)).join(",");
-  const middle = Math.round(Math.sqrt(lens.vocabulary));
-  const marks = isByRank ? [String(lens.vocabulary), String(middle), "1"] : ["0", "50 %", "100 %"];
+  const marks = marksOf(lens, isByRank);
   return html`<div class="legend" role="img" aria-label=${`colours from ${marks[0]} to ${marks[2]}`}>
     <div class="scale" style=${{ backgroundImage: `linear-gradient(to right, ${gradient})` }}>
       ${marks.map((text, i) => html`<small style=${{ left: `${50 * i}%` }}>${text}</small>`)}</div></div>`;

@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { short, significant } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { palette, picture, textOn } from "heed/data/palettes.js";
-import { stagesOf } from "heed/server/head_tensors.js";
+import { beginsLine, stagesOf } from "heed/server/head_tensors.js";
 import { useSize, useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Formula } from "heed/views/formula.js";
@@ -30,7 +30,7 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
         stage,
-      ) => html`${isFirst(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} data-sign=${stage.sign}>
+      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} data-sign=${stage.sign}>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
         <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}
@@ -39,9 +39,6 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
     )}</ol>
     <p class="note">A square is one number: orange is positive, violet negative, and stronger is larger in its tensor; the strongest weight is 1.</p>`;
 }
-
-/** Whether the computation begins with a stage, below its projected inputs. @param {Stage} stage */
-const isFirst = ({ title, sign }) => title === "scores" && !sign;
 
 /** @param {{stage: Stage, query: number | null, shownKey: number | null, setPointed: (pointed: Pointed) => void,
  *   onSelect: (rows: {query: number | null, key: number | null}) => void}} props */
