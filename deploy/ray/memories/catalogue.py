@@ -1,6 +1,6 @@
 """The catalogue of memories and the nodes that have them: one actor for the whole cluster.
 
-It writes nothing to disk. Every node stores the layouts of the memories that it has parts of. When the node of the
+It uses no disk. Every node stores the layouts of the memories whose parts it stores. When the node of the
 catalogue is lost, Ray starts a new one, which reads them.
 """
 
