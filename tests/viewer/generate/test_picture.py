@@ -47,15 +47,21 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     last = answer["generated"][-1]
     page.locator(".word.new").last.click()
     expect_patches(page, row(last, "cross_weights"))
+    first = f"[CLS] {percent(row(last, 'cross_weights')[0])}"
+    expect(page.get_by_role("group", name="tokens other than patches").get_by_role("button")).to_have_text([first])
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     assert drawing.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")
     assert "pixelated" in drawing.find(f"{SVG}image").get("style")  # as on the page
     texts = ["".join(text.itertext()) for text in drawing.findall(f"{SVG}text")]
-    assert f"[CLS] {percent(row(last, 'cross_weights')[0])}" in texts
-    weights = row(last, "cross_weights")[1:]  # behind [CLS]
-    patches = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity") and not rect.get("rx")]
+    assert first in texts
+    token, *weights = row(last, "cross_weights")
+    coloured = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
+    chip, *patches = coloured
+    assert token > max(weights)
+    assert chip.get("fill-opacity") == "0"  # the scale ends below its weight
     shares = [float(rect.get("fill-opacity")) for rect in patches]
     np.testing.assert_allclose(shares, [0.8 * weight / max(weights) for weight in weights], atol=6e-3)
+    assert drawing.find(f"{SVG}filter").get("color-interpolation-filters") == "sRGB"  # colours as on the page
     assert drawing.find(f"{SVG}g/{SVG}svg") is not None  # the matrix of all words
     take(page, "PNG")
     take(page, "HTML page").save_as(tmp_path / "saved.html")

@@ -16,6 +16,9 @@ import { maskOf } from "heed/data/matrix.js";
  * @property {number} error  largest error of a value
  */
 
+export const LOOKS = { from: "looks at", to: "is looked at by" };
+export const LOOKS_MOST = { from: "looks most at", to: "is looked at most by" };
+
 const DECADES = 4; // of the logarithmic scale
 const MOST_DECIMALS = 4; // of the numbers of a scale
 const TINY = 1e-9; // a number below is 0 in a cell

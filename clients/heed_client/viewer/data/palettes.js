@@ -20,6 +20,7 @@ const SEQUENTIAL = {
 };
 export const PALETTES = ["auto", ...Object.keys(SEQUENTIAL)];
 
+export const PALE = "#cfd8dc"; // in legends, the picture below transparent colours
 const BACK_DARK = "#11141a"; // of style.css
 const CONTRAST = 5.2; // of a head's colour; a line of two thirds of its opacity has 3, as WCAG 2 requires of graphics
 

@@ -17,6 +17,9 @@ export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}
 /** A short name of a patch for small spaces; other words are unchanged. @param {string} text */
 export const briefly = (text) => text.replace(/^row (\d+), column (\d+)$/, "$1,$2");
 
+/** A word in quotation marks, the name of a patch without them. @param {string} text */
+export const inQuotes = (text) => (briefly(text) === text ? `“${text}”` : text);
+
 /** The places of a picture's patches in a prompt; null if they are not in it.
  *  @param {import("heed/data/attention.js").Label[]} prompt @param {Patches} patches @returns {{start: number, end: number} | null} */
 export const patchesIn = (prompt, { special, rows, columns }) =>
@@ -46,13 +49,15 @@ export function weightsOf(
   return coloured(all, hidden, patches, isDiverging, settings);
 }
 
-/** Weights with the colours of patches. @param {Float32Array} values @param {Uint8Array} hidden @param {Patches} patches
+/** Weights with the colours of patches; a token whose weight is larger than that of every patch has none.
+ *  @param {Float32Array} values @param {Uint8Array} hidden @param {Patches} patches
  *  @param {boolean} isDiverging @param {Settings} settings @returns {Weights} */
 export function coloured(values, hidden, { special, rows, columns }, isDiverging, { scale }) {
   const high = largest(values.slice(special, special + rows * columns), isDiverging);
-  const levels = values.map((value, position) =>
-    hidden[position] ? 0 : levelOf(value, high, isDiverging, { scale, threshold: 0 }),
-  );
+  const levels = values.map((value, position) => {
+    const isBeyond = Number.isFinite(value) && Math.abs(value) > high;
+    return hidden[position] ? 0 : levelOf(isBeyond ? 0 : value, high, isDiverging, { scale, threshold: 0 });
+  });
   return { values, levels, hidden, high, isDiverging };
 }
 

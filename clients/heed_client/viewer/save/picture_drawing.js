@@ -1,7 +1,7 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
-import { strength, ticks, valueText } from "heed/data/display.js";
+import { LOOKS, strength, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
-import { weightsOf } from "heed/data/picture.js";
+import { inQuotes, weightsOf } from "heed/data/picture.js";
 import {
   colourScale,
   heading,
@@ -23,18 +23,16 @@ import { COARSE, FADED, PatchDrawing } from "heed/views/draw/patches.js";
 
 const SIDE = 448; // of the longer side
 const EDGE = 8;
-const BELOW = 56; // height of the scale
+const SCALED = 56; // height of the scale
 const CHIP = 20; // height of a token that is no patch
 const GAP = 4;
 const CLEAR = 0.5; // opacity up to which a token has the colour of text
 
 /** The drawn weights: those from or to the position that the view shows; null = only a pinned patch.
- *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"], verb: string}} */
+ *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"]}} */
 function drawnOf({ m }, { view, query, key, direction }) {
-  if (view === "generate")
-    return { place: query ?? (key === null ? m - 1 : null), direction: "from", verb: "looks at" };
-  const isFrom = direction === "from";
-  return { place: (isFrom ? query : key) ?? 0, direction, verb: isFrom ? "looks at" : "is looked at by" };
+  if (view === "generate") return { place: query ?? (key === null ? m - 1 : null), direction: "from" };
+  return { place: (direction === "from" ? query : key) ?? 0, direction };
 }
 
 /** @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model
@@ -42,9 +40,11 @@ function drawnOf({ m }, { view, query, key, direction }) {
  *  @param {boolean} [hasTokens]  whether the tokens that are no patches are above: not those of a text that is below */
 export function toPictureSvg(attention, shown, settings, title, seen, lower = "", hasTokens = true) {
   const { image, patches } = seen;
-  const { place, direction, verb } = drawnOf(attention, settings);
+  const { place, direction } = drawnOf(attention, settings);
   const count = Math.max(attention.m, attention.n);
   const weights = weightsOf(shown, count, patches, direction, place ?? -1, settings);
+  const under = place === null ? 2 * EDGE : SCALED;
+  const opacity = place === null ? 0 : settings.opacity; // else no patch has a colour
   const zoom = SIDE / Math.max(image.width, image.height);
   const drawing = new PatchDrawing(patches, zoom);
   const [width, height] = [image.width * zoom, image.height * zoom].map(round);
@@ -52,8 +52,9 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
     const { x, y } = drawing.place(position);
     return `<rect x="${round(EDGE + x)}" y="${round(top + y)}" width="${round(drawing.side)}" height="${round(drawing.side)}" ${more}/>`;
   };
-  const word = place === null ? "" : (direction === "from" ? attention.rows : attention.columns)[place].text;
-  const name = `${title}, ${placeOf(attention, settings)}${word && `: what “${word}” ${verb}`}`;
+  const isOfKey = place === null || direction === "to";
+  const own = (isOfKey ? attention.columns : attention.rows)[place ?? Number(settings.key)].text;
+  const name = `${title}, ${placeOf(attention, settings)}: what ${inQuotes(own)} ${isOfKey ? LOOKS.to : LOOKS.from}`;
   const [breadth, below] = (lower.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
   const whole = Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE;
   const labels = direction === "from" ? attention.columns : attention.rows;
@@ -63,23 +64,25 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
   const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
     const level = weights.levels[patches.special + i];
     const isHidden = weights.hidden[patches.special + i] === 1;
-    const opacity = isHidden ? 0 : round(settings.opacity * strength(weights, level));
-    return rect(patches.special + i, `fill="${css(table, level)}" fill-opacity="${opacity}"`);
+    const share = isHidden ? 0 : round(opacity * strength(weights, level));
+    return rect(patches.special + i, `fill="${css(table, level)}" fill-opacity="${share}"`);
   });
   const held = settings.view === "generate" ? settings.key : place;
   const ring =
     held !== null && drawing.isPatch(held) ? rect(held, 'fill="none" stroke="#1d4e89" stroke-width="3"') : "";
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
   const named = { marks: ticks(weights, settings.scale), name: scaleName(isShown, settings) };
-  return svg(whole, top + height + BELOW + below, [
-    `<filter id="faded"><feColorMatrix type="saturate" values="${round(1 - FADED * settings.opacity)}"/></filter>`,
+  return svg(whole, top + height + under + below, [
+    `<filter id="faded" color-interpolation-filters="sRGB"><feColorMatrix type="saturate" values="${round(1 - FADED * opacity)}"/></filter>`,
     heading(name),
     ...others.parts,
     `<image x="${EDGE}" y="${top}" width="${width}" height="${height}" preserveAspectRatio="none"${zoom < COARSE ? "" : ' style="image-rendering: pixelated"'} filter="url(#faded)" href="${fromPicture(seen).url}"/>`,
     ...colours,
     ring,
-    `<g>${colourScale(table, named, EDGE, top + height + EDGE, (level) => settings.opacity * strength(weights, level))}</g>`,
-    lower && `<g transform="translate(0 ${top + height + BELOW})">${lower}</g>`,
+    place === null
+      ? ""
+      : `<g>${colourScale(table, named, EDGE, top + height + EDGE, (level) => opacity * strength(weights, level))}</g>`,
+    lower && `<g transform="translate(0 ${top + height + under})">${lower}</g>`,
   ]);
 }
 

@@ -1,7 +1,7 @@
 // What saved drawings have in common: titles, the scale of colours, and how they become a picture.
 import { escape } from "heed/save/document.js";
 import { ticks } from "heed/data/display.js";
-import { css, palette } from "heed/data/palettes.js";
+import { css, PALE, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -35,13 +35,14 @@ export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofL
 }
 
 /** Any colours with their numbers. @param {Uint32Array} table @param {Named} named @param {number} x @param {number} y
- *  @param {(level: number) => number} [opacity]  of a colour; without it, all cover what is below them */
+ *  @param {(level: number) => number} [opacity]  of a colour over a picture; without it, none is transparent */
 export function colourScale(table, { marks, name }, x, y, opacity) {
   const breadth = SCALE / 64 + (opacity ? 0 : 0.2); // no seams, and no stripes of transparent colours
   const parts = Array.from({ length: 64 }, (_, i) => {
     const clear = opacity ? ` fill-opacity="${round(opacity(i / 63))}"` : "";
     return `<rect x="${round(x + (SCALE / 64) * i)}" y="${y}" width="${breadth}" height="8" fill="${css(table, i / 63)}"${clear}/>`;
   });
+  if (opacity) parts.unshift(`<rect x="${round(x)}" y="${y}" width="${SCALE}" height="8" fill="${PALE}"/>`);
   for (const { level, text } of marks)
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,

@@ -2,6 +2,7 @@
 import { html } from "vendor/preact.js";
 import { complete, plainLabels, POOL } from "heed/data/attention.js";
 import { received, show } from "heed/data/display.js";
+import { inQuotes } from "heed/data/picture.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 
@@ -58,20 +59,20 @@ export function EveryHead({ attention, settings, set, shown }) {
       row === null || row === undefined ? {} : { head: row, heads: [], combine: /** @type {const} */ ("none") };
     set({ ...chosen, ...(place === null ? {} : isSide ? { query: other } : { key: other }) });
   };
-  const word = place === null ? "" : (isSide ? attention.columns : attention.rows)[place].text;
+  const word = place === null ? "" : inQuotes((isSide ? attention.columns : attention.rows)[place].text);
   const what =
     place === null
       ? "How much attention each token gets, on average,"
       : isSide
-        ? `What looks at “${word}”`
-        : `What “${word}” looks at`;
+        ? `What looks at ${word}`
+        : `What ${word} looks at`;
   const tell = (
     /** @type {import("heed/views/draw/heat_map.js").Cell} */ { row, column },
     /** @type {string} */ number,
   ) => {
-    const other = (isSide ? attention.rows : attention.columns)[others[column]].text;
-    if (place === null) return `head ${row}: all tokens → “${other}” ${number} on average`;
-    return `head ${row}: ${isSide ? `“${other}” → “${word}”` : `“${word}” → “${other}”`} ${number}`;
+    const other = inQuotes((isSide ? attention.rows : attention.columns)[others[column]].text);
+    if (place === null) return `head ${row}: all tokens → ${other} ${number} on average`;
+    return `head ${row}: ${isSide ? `${other} → ${word}` : `${word} → ${other}`} ${number}`;
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>

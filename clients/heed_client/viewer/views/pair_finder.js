@@ -1,6 +1,7 @@
 // Find the head that looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
+import { inQuotes } from "heed/data/picture.js";
 import { rank } from "heed/data/ranking.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -58,7 +59,7 @@ export function RankedHeads({ attention, settings, set, title, hasSmall = true }
 /** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[]}} props */
 function Ranking({ attention, settings, set, heads }) {
   const { query, key, kind } = settings;
-  return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from “${attention.rows[query].text}”`}${key === null ? "" : ` to “${attention.columns[key].text}”`}`}>
+  return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from ${inQuotes(attention.rows[query].text)}`}${key === null ? "" : ` to ${inQuotes(attention.columns[key].text)}`}`}>
       ${heads.slice(0, LISTED).map(
         ({
           layer,
@@ -70,7 +71,7 @@ function Ranking({ attention, settings, set, heads }) {
         ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${valueText(kind, weight)}</b>${
           other === null
             ? ""
-            : ` ${query === null ? "from" : "to"} “${(query === null ? attention.rows : attention.columns)[other].text}”`
+            : ` ${query === null ? "from" : "to"} ${inQuotes((query === null ? attention.rows : attention.columns)[other].text)}`
         }</button></li>`,
       )}</ol>`;
 }
@@ -84,17 +85,16 @@ function Headline({ attention, settings, best }) {
   const from = query === null ? null : attention.rows[query].text;
   const to = key === null ? null : attention.columns[key].text;
   if (from === null || to === null)
-    return html`<p class="headline">${from === null ? html`… → <bdi>“${to}”</bdi>` : html`<bdi>“${from}”</bdi> → …`}
-      <small>${from === null ? "Click the word that looks." : `Click the word that it looks at, or “${from}” again to unpin it.`}</small></p>`;
+    return html`<p class="headline">${from === null ? html`… → <bdi>${inQuotes(String(to))}</bdi>` : html`<bdi>${inQuotes(from)}</bdi> → …`}
+      <small>${from === null ? "Click the word that looks." : `Click the word that it looks at, or ${inQuotes(from)} again to unpin it.`}</small></p>`;
   const weight = isBest ? best?.weight : matrix?.values[Number(query) * attention.n + Number(key)];
   const place = isBest ? best : { layer, head };
-  return html`<p class="headline"><bdi>“${from}”</bdi> → <bdi>“${to}”</bdi>
-    ${
-      weight !== undefined &&
-      place &&
-      html`<b>${valueText(kind, weight, isBest ? 0 : matrix?.error)}</b>
+  return html`<p class="headline"><bdi>${inQuotes(from)}</bdi> → <bdi>${inQuotes(to)}</bdi>${
+    weight !== undefined &&
+    place &&
+    html`: <b>${valueText(kind, weight, isBest ? 0 : matrix?.error)}</b>
       <small>${attention.layers > 1 ? `layer ${place.layer}, ` : ""}head ${place.head}</small>`
-    }</p>`;
+  }</p>`;
 }
 
 /** The words as buttons: the first click holds the query, the second the key. @param {ViewProps} props */

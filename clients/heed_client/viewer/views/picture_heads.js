@@ -1,7 +1,7 @@
 // The picture once for each head of a layer, coloured by the weights from or to the selected position.
 import { html, useEffect, useRef } from "vendor/preact.js";
 import { coloured, strongest } from "heed/data/picture.js";
-import { format } from "heed/data/display.js";
+import { valueText } from "heed/data/display.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { PatchDrawing } from "heed/views/draw/patches.js";
 import { inEveryHead } from "heed/views/every_head.js";
@@ -25,15 +25,15 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wei
   return html`<section class="picture-heads" aria-label="every head"><h2>The same in every head${where}</h2>
     <div class="head-pictures" style=${{ "--columns": Math.ceil(Math.sqrt(attention.heads)) }}>${value.rows.map(
       (row, index) =>
-        html`<${Small} key=${index} index=${index} isShown=${index === head && combine === "none"} seen=${seen} place=${place}
+        html`<${Small} key=${index} kind=${settings.kind} index=${index} isShown=${index === head && combine === "none"} seen=${seen} place=${place}
           weights=${coloured(row, weights.hidden, seen.patches, weights.isDiverging, settings)} table=${table} opacity=${settings.opacity}
           onClick=${() => set({ head: index, heads: [], combine: "none" })} />`,
     )}</div></section>`;
 }
 
-/** @param {{index: number, isShown: boolean, seen: Seen, place: number, weights: import("heed/data/picture.js").Weights,
+/** @param {{kind: string, index: number, isShown: boolean, seen: Seen, place: number, weights: import("heed/data/picture.js").Weights,
  *   table: Uint32Array, opacity: number, onClick: () => void}} props */
-function Small({ index, isShown, seen: { image, patches }, place, weights, table, opacity, onClick }) {
+function Small({ kind, index, isShown, seen: { image, patches }, place, weights, table, opacity, onClick }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const theme = useTheme();
   const best = strongest(weights, patches);
@@ -44,5 +44,5 @@ function Small({ index, isShown, seen: { image, patches }, place, weights, table
     drawing.paint(canvas.current, image, weights, table, opacity);
     if (drawing.isPatch(place)) drawing.outline(canvas.current, place, "mark", 1);
   }, [image, weights, table, opacity, place, theme]);
-  return html`<button class="thumbnail" aria-pressed=${isShown} onClick=${onClick}><canvas ref=${canvas}></canvas>head ${index}${best === null ? "" : html`, up to <b>${format(weights.values[best])}</b>`}</button>`;
+  return html`<button class="thumbnail" aria-pressed=${isShown} onClick=${onClick}><canvas ref=${canvas}></canvas>head ${index}${best === null ? "" : html`, up to <b>${valueText(kind, weights.values[best])}</b>`}</button>`;
 }

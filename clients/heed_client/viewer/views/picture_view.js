@@ -1,7 +1,7 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format, percent, strength } from "heed/data/display.js";
-import { moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { format, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
+import { inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -15,8 +15,6 @@ import { PictureHeads } from "heed/views/picture_heads.js";
 /** @typedef {{patches: Patches, image: HTMLCanvasElement | HTMLImageElement}} Seen  the picture at the model's size */
 /** @typedef {ViewProps & {picture: Seen | null}} PictureProps */
 
-const DIRECTIONS = { from: "looks at", to: "is looked at by" };
-const MOST = { from: "looks most at", to: "is looked at most by" };
 const OPAQUE = 0.6; // from which the text of a chip suits its colour, not the page
 const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
@@ -107,7 +105,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     event.preventDefault();
   };
   const label = attention.rows[place].text;
-  const name = drawing.isPatch(place) ? label : `“${label}”`;
+  const name = inQuotes(label);
   const best = strongest(weights, patches);
   const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
   const isShare = direction === "from" && settings.kind.endsWith("weights") && rows * columns < attention.n;
@@ -117,32 +115,19 @@ function Picture({ attention, settings, set, shown, seen }) {
       ? direction === "from"
         ? html`${name} looks at no patch`
         : html`no patch looks at ${name}`
-      : html`${drawing.isPatch(place) ? html`<span class="patch">${name}</span>` : name} ${MOST[direction]} ${attention.columns[best].text}: <b>${weights.isDiverging ? weightOf(best) : percent(weights.values[best])}</b>
+      : html`${drawing.isPatch(place) ? html`<span class="patch-name">${name}</span>` : name} ${LOOKS_MOST[direction]} ${attention.columns[best].text}: <b>${weights.isDiverging ? weightOf(best) : percent(weights.values[best])}</b>
         ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its attention is on the picture</small>`}`;
   return html`<div class="tools">
-      <${Choice} label="the selection" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
+      <${Choice} label="the selection" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
-      <${Legend} shown=${weights} table=${table} scale=${settings.scale} isClear=${true} />
+      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} />
     </div>
     <div class="picture-head"><p class="headline">${sentence}</p>
-    <div class="token-text" role="group" aria-label="tokens other than patches">
-      ${attention.rows.map(({ text, special: isSpecial }, position) => {
-        if (drawing.isPatch(position)) return null;
-        const isMasked = Number.isNaN(weights.levels[position]);
-        const level = weights.hidden[position] ? NaN : weights.levels[position];
-        const opacity = strength(weights, level); // as that of patches
-        const colours = level === level && {
-          background: css(table, level, opacity),
-          ...(opacity > OPAQUE && { color: textOn(table, level) }),
-        };
-        return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${isMasked ? "masked" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
-          title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => select(position)}>${text}${isMasked ? "" : ` ${weightOf(position)}`}</button>`;
-      })}
-    </div></div>
+    <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>
     <div class="pictures" ref=${frame}><div class="picture">
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
         tabindex="0" role="application" aria-roledescription="picture"
-        aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what ${name} ${DIRECTIONS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
+        aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what ${name} ${LOOKS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
         onPointerMove=${(/** @type {PointerEvent} */ event) => point(patchAt(event))} onPointerLeave=${() => point(null)}
         onClick=${(/** @type {MouseEvent} */ event) => {
           const position = patchAt(event);
@@ -151,6 +136,33 @@ function Picture({ attention, settings, set, shown, seen }) {
       <div class="tip" ref=${tip} hidden></div>
       <p class="note">Click a patch to select it. Rows and columns are counted from 0, at the upper left.</p></div>
       <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights} />
+    </div>`;
+}
+
+/** The tokens that are not patches, with their weights and colours.
+ *  @param {{labels: import("heed/data/attention.js").Label[], weights: import("heed/data/picture.js").Weights | null,
+ *   drawing: PatchDrawing, table: Uint32Array, kind: string, error: number, place: number | null,
+ *   onSelect: (position: number) => void}} props  without `weights` only the tokens are shown */
+export function OtherTokens({ labels, weights, drawing, table, kind, error, place, onSelect }) {
+  return html`<div class="token-text" role="group" aria-label="tokens other than patches">
+      ${labels.map(({ text, special: isSpecial }, position) => {
+        if (drawing.isPatch(position)) return null;
+        const isHidden = weights?.hidden[position] === 1;
+        const level = weights && !isHidden ? weights.levels[position] : NaN;
+        const isMasked = weights !== null && !isHidden && Number.isNaN(level);
+        const opacity = weights ? strength(weights, level) : 0; // as that of patches
+        const colours = level === level && {
+          background: css(table, level, opacity),
+          ...(opacity > OPAQUE && { color: textOn(table, level) }),
+        };
+        const said = isHidden
+          ? " hidden"
+          : weights && !isMasked
+            ? ` ${valueText(kind, weights.values[position], error)}`
+            : "";
+        return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${isMasked ? "masked" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
+          title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => onSelect(position)}>${text}${said}</button>`;
+      })}
     </div>`;
 }
 

@@ -7,7 +7,7 @@ import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
-import { Opacity } from "heed/views/picture_view.js";
+import { Opacity, OtherTokens } from "heed/views/picture_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null}} Props  `place` of the word */
@@ -40,7 +40,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(scale > 0)) return;
-    drawing.paint(element, image, weights, table, settings.opacity);
+    drawing.paint(element, image, weights, table, place === null ? 0 : settings.opacity);
     if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
   });
   useEffect(paint);
@@ -53,18 +53,21 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     /** @type {HTMLElement} */ (event.currentTarget).title =
       patch === null ? "" : attention.columns[patch].text + weight;
   };
+  const hold = (/** @type {number} */ position) =>
+    set({ query: null, key: position === key && settings.query === null ? null : position });
   const word = place === null ? "" : attention.rows[place].text;
   const best = strongest(weights, patches);
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
   return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : html`“${word}” looks at the picture: ${percent(shareOfPatches(weights, patches))}${best !== null && html`<small>, most at ${attention.columns[best].text}: ${percent(weights.values[best])}</small>`}`}</h2>
+    ${settings.kind === "cross_weights" && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
     <div class="picture" ref=${frame}>
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
         aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}
         onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => {
           const patch = patchAt(event);
-          if (patch !== null) set({ query: null, key: patch === key && settings.query === null ? null : patch });
+          if (patch !== null) hold(patch);
         }}></canvas></div>
-    <div class="tools"><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} isClear=${true} /></div>
+    <div class="tools" style=${{ visibility: place === null ? "hidden" : "visible" }}><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} /></div>
     <p class="note">Point at a word to see the patches that it looks at. A click on a patch colours the words that look at it.</p>
   </section>`;
 }

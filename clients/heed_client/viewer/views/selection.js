@@ -1,7 +1,7 @@
 // The selection in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
-import { drawnHeads, format } from "heed/data/display.js";
-import { briefly } from "heed/data/picture.js";
+import { drawnHeads, format, LOOKS } from "heed/data/display.js";
+import { inQuotes } from "heed/data/picture.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -17,20 +17,22 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
     direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
   const listed = place === null || !shown ? null : weightsOf(shown, settings, place);
   const most = Math.max(...(listed ?? []).map(({ value }) => value));
-  const verb = direction === "from" ? "looks at" : "is looked at by";
+  const verb = LOOKS[direction];
+  const pair = direction === "from" ? key : query;
   // In a generated text, the first query is the last token of the prompt, which predicts the first new one: places count from the start.
   const first = settings.view === "generate" && settings.kind === "weights" ? attention.n - attention.m + 1 : 0;
   const [ownFirst, otherFirst] = direction === "from" ? [first, 0] : [0, first];
-  const own = place === null ? "" : owns[place].text;
+  const own = place === null ? "" : inQuotes(owns[place].text);
+  const isPatch = place !== null && own === owns[place].text;
   const hasOthers = settings.view === "head" && drawnHeads(attention, settings).length > 1; // beside means of them
   const inHead = hasOthers ? ` in head ${settings.head}` : "";
   const said = listed?.length
-    ? `“${own}” ${verb} “${labels[listed[0].other].text}”: ${format(listed[0].value, shown?.error)}`
+    ? `${own} ${verb} ${inQuotes(labels[listed[0].other].text)}: ${format(listed[0].value, shown?.error)}`
     : "";
   return html`<div class="selection">
-    <span class="unseen" role="status">${listed && !listed.length ? `“${own}” is hidden.` : said}</span>
+    <span class="unseen" role="status">${listed && !listed.length ? `${own} is hidden.` : said}</span>
     ${!listed && hint}
-    ${listed && !listed.length && html`<span aria-hidden="true">“${own}” is hidden.</span>`}
+    ${listed && !listed.length && html`<span aria-hidden="true">${own} is hidden.</span>`}
     ${
       listed &&
       listed.length > 0 &&
@@ -38,14 +40,14 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
         set({ query: null, key: null });
         /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
       }}>clear</button>
-      <b>“${own}”</b> ${`(${Number(place) + ownFirst})${inHead} ${verb} `}
-    <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>`
+      <b class=${isPatch ? "patch-name" : ""}>${own}</b>${isPatch ? "" : ` (${Number(place) + ownFirst})`}${`${inHead} ${verb} `}
+    <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<span class="value">${format(value, shown?.error)}</span>${other === pair && " (pinned)"}</li>`)}</ol>`
     }
   </div>`;
 }
 
 /** A word with its place, which the name of a patch has. @param {string} text @param {number} place */
-const nameOf = (text, place) => (briefly(text) === text ? `“${text}” (${place})` : text);
+const nameOf = (text, place) => (inQuotes(text) === text ? text : `“${text}” (${place})`);
 
 /** The weights of a token, that of the selected cell first, then the largest; none if it is hidden.
  *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["settings"]} settings @param {number} place */

@@ -1,6 +1,6 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { received, valueText } from "heed/data/display.js";
+import { LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
@@ -16,8 +16,6 @@ import { Choice, neighbour } from "heed/views/controls.js";
 
 const LONG = 14; // characters of a token that may be cut
 const LONG_TEXT = 200; // tokens of a text in smaller letters
-const DIRECTIONS = { from: "looks at", to: "is looked at by" };
-const MOST = { from: "looks most at", to: "is looked at most by" };
 
 /** @param {ViewProps} props */
 export function TokenView(props) {
@@ -92,7 +90,7 @@ function Text({ attention, settings, set, shown }) {
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
     let most = other ?? 0;
     if (other === null) for (let one = 1; one < (isFrom ? n : m); one++) if (valueOf(one) > valueOf(most)) most = one;
-    const start = `“${word(token.direction, token.index)}” ${(other === null ? MOST : DIRECTIONS)[token.direction]}`;
+    const start = `“${word(token.direction, token.index)}” ${(other === null ? LOOKS_MOST : LOOKS)[token.direction]}`;
     return `${start} “${word(isFrom ? "to" : "from", most)}”: ${valueText(settings.kind, valueOf(most), error)}`;
   };
 
@@ -172,7 +170,7 @@ function Text({ attention, settings, set, shown }) {
     html`<div class="chip-colours" data-text=${side}><canvas aria-hidden="true"></canvas>
       <div class=${`token-text ${Math.max(m, n) > LONG_TEXT ? "long" : ""}`} role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
-      <${Choice} label="a token" value=${direction} options=${DIRECTIONS} onChange=${turn} />
+      <${Choice} label="a token" value=${direction} options=${LOOKS} onChange=${turn} />
       <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} />
         ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} />`}</span>
     </div>

@@ -1,26 +1,26 @@
 // The legend of a view's colours.
 import { html, useMemo } from "vendor/preact.js";
 import { strength, ticks } from "heed/data/display.js";
-import { css } from "heed/data/palettes.js";
+import { css, PALE } from "heed/data/palettes.js";
 
 const STOPS = 16; // of the gradient
-const PALE = "#cfd8dc"; // a picture below transparent colours
 
 /** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
- *   isClear?: boolean}} props  `shown` has the largest value, `isClear`: low colours are transparent */
-export function Legend({ shown, table, scale, masked = "masked", isClear = false }) {
+ *   opacity?: number}} props  `shown` has the largest value; with `opacity` the colours are over a picture */
+export function Legend({ shown, table, scale, masked = "masked", opacity }) {
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
   const gradient = useMemo(() => {
-    const opacity = (/** @type {number} */ level) => (isClear ? strength({ isDiverging }, level) : 1);
-    const stops = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS, opacity(i / STOPS)));
+    const cover = (/** @type {number} */ level) =>
+      opacity === undefined ? 1 : opacity * strength({ isDiverging }, level);
+    const stops = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS, cover(i / STOPS)));
     return `linear-gradient(to right, ${stops.join(",")})`;
-  }, [table, isClear, isDiverging]);
+  }, [table, opacity, isDiverging]);
   const marks = ticks(shown, scale);
   const of = Number.isNaN(high) ? " of the row’s largest" : "";
   const [low, top] = [marks[0].text, marks[marks.length - 1].text];
   return html`<div class="legend" role="img" aria-label=${`colours from ${low} to ${top}${of}, ${scale} scale`}>
-    <div class="scale" style=${{ backgroundImage: gradient, ...(isClear && { backgroundColor: PALE }) }}>
+    <div class="scale" style=${{ backgroundImage: gradient, ...(opacity !== undefined && { backgroundColor: PALE }) }}>
       ${marks.map(({ level, text }) => html`<small style=${{ left: `${100 * level}%` }}>${text}</small>`)}
     </div>
     ${of && html`<span>${of}</span>`}
