@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from heed_client import Client
-from tests.viewer.pages import drag, fragment
+from tests.viewer.pages import drag, fragment, percent
 
 VALUES = np.random.default_rng(5).integers(0, 256, (16, 16, 3), np.uint8)  # of a picture
 
@@ -53,7 +53,7 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
     chips.last.click()
     expect(chips.last).to_have_attribute("aria-pressed", "true")
     for chip, place in zip(chips.all(), words, strict=True):
-        assert number(chip, answer.tokens[place]) == pytest.approx(weights[last, place], rel=0.01, abs=1e-4)
+        expect(chip).to_have_text(f"{answer.tokens[place]} {percent(weights[last, place])}")
     picture = page.get_by_role("application")
     expect(picture).to_have_accessible_name(
         re.compile(f"in 4 × 4 patches, coloured by what “{answer.tokens[last]}” looks")
@@ -89,7 +89,7 @@ def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page,
 def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
     page.get_by_role("button", name="use the test picture").click()
-    expect(page.get_by_role("region", name="input")).to_contain_text("test picture")
+    expect(page.get_by_role("region", name="input")).to_contain_text("Test picture. It is inserted at <image>")
     expect(page.locator("#view")).to_contain_text("3 tokens")
 
 
@@ -104,8 +104,8 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     words.get_by_role("button").last.click()
     expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)
     words.get_by_text("picture (16 patches)").hover()
-    expect(page.locator(".readout")).to_contain_text("looks at “the picture”: ")
-    percent = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix(" %"))
+    expect(page.locator(".readout")).to_contain_text("looks at the picture: ")
+    share = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix(" %"))
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box, shares = seen.bounding_box(), []
     for patch in range(16):
@@ -113,10 +113,34 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
         seen.hover(position=place)
         expect(seen).to_have_attribute("title", re.compile(f"row {patch // 4}, column {patch % 4}: "))
         shares.append(float(seen.get_attribute("title").split(": ")[1].replace("−", "-")))
-    assert percent == pytest.approx(100 * sum(shares), abs=0.6)
+    assert share == pytest.approx(100 * sum(shares), abs=0.6)
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
     expect(page.locator(".readout")).to_contain_text("looks most at")
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
+    """On a scale that ends with the largest of their weights, however small it is."""
+    page = open_page("model=mine&text=who+sat+on&view=generate&length=8&palette=greys", url=server)
+    page.get_by_role("button", name="use the test picture").click()
+    expect(page.locator(".word.new")).to_have_count(8)
+    strength = page.get_by_role("slider", name="strength of the colours")
+    expect(strength).to_be_visible()
+    seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
+    box = seen.bounding_box()
+    seen.click(position={"x": box["width"] / 8, "y": 3 * box["height"] / 8})
+    expect(page.locator(".readout")).to_have_text(re.compile("^row 1, column 0 is looked at most by “.+”: .+ %$"))
+    expect(page.locator(".selection")).to_contain_text("row 1, column 0 is looked at by")
+    expect(strength).to_be_hidden()  # no patch has a colour
+    largest = page.locator(".selection li").first
+    top = page.locator(".passages .legend small").last
+    assert float(top.inner_text()) == pytest.approx(float(largest.locator(".value").inner_text()), rel=0.01, abs=1e-4)
+    backgrounds = page.locator(".word.new").evaluate_all(
+        "(words) => words.map((word) => [word.textContent, getComputedStyle(word).backgroundColor])"
+    )
+    strongest = [word for word, colour in backgrounds if re.match(r"color\(srgb 0 0 0\)|rgb\(0, 0, 0\)", colour)]
+    assert len(strongest) == 1
+    assert f"most by “{strongest[0]}”" in page.locator(".readout").inner_text()
 
 
 def test_heads_are_switched_off_beside_a_picture(open_page, server):

@@ -89,6 +89,20 @@ export function show(matrix, rows, columns, settings, globalMax) {
   };
 }
 
+/** The weights from a query, or if it is null to a key; null if that is hidden. The strongest colour is that of `top`:
+ *  to a key the largest of these weights, which may be much smaller than that of the matrix.
+ *  @param {Shown} shown @param {number | null} query @param {number | null} key */
+export function lineOf({ m, n, rows, columns, values, high, isDiverging }, query, key) {
+  const isFrom = query !== null;
+  const index = isFrom ? rows.indexOf(query) : columns.indexOf(key ?? -1);
+  if (index < 0) return null;
+  const own = isFrom
+    ? values.subarray(index * n, (index + 1) * n)
+    : Float32Array.from({ length: m }, (_, i) => values[i * n + index]);
+  const top = isFrom && Number.isFinite(high) ? high : largest(own, isDiverging);
+  return { isFrom, places: isFrom ? columns : rows, values: own, top };
+}
+
 /** The level of a value's colour, from 0 to 1; NaN = masked. @param {number} value @param {number} top  value of the level 1
  *  @param {boolean} isDiverging @param {Pick<Settings, "scale" | "threshold">} settings */
 export function levelOf(value, top, isDiverging, { scale, threshold }) {

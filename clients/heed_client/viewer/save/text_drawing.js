@@ -1,5 +1,5 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
-import { levelOf } from "heed/data/display.js";
+import { levelOf, lineOf, LOOKS } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
 import { FONT, heading, ofLine, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";
@@ -22,19 +22,20 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   const { key } = settings;
   const query = settings.query ?? (key === null ? words.length - 1 : null); // as in the view, the last word
   const [row, column] = [shown.rows.indexOf(query ?? -1), query === null ? shown.columns.indexOf(key ?? -1) : -1];
-  const level = (/** @type {number} */ place) => {
-    const [i, j] = row >= 0 ? [row, shown.columns.indexOf(place)] : [shown.rows.indexOf(place - prompt.length), column];
-    const cell = i * shown.n + j;
-    return i < 0 || j < 0 || shown.values[cell] === -Infinity ? NaN : shown.levels[cell];
-  };
+  const line = lineOf(shown, query, key);
+  const isFrom = query !== null;
   const [first, count] = patches ? [patches.special, patches.rows * patches.columns] : [-1, 0];
   const isOfPicture = (/** @type {number} */ place) => place >= first && place < first + count;
-  const ofPicture = () => {
-    const own = shown.values.subarray(row * shown.n, (row + 1) * shown.n);
-    const sum = own.reduce((sum, value, j) => sum + (isOfPicture(shown.columns[j]) ? value : 0), 0);
-    return row < 0 ? NaN : levelOf(sum, Number.isFinite(shown.high) ? shown.high : Math.max(...own), false, settings);
+  const level = (/** @type {number} */ place) => {
+    if (!line || (place === first && !isFrom)) return NaN;
+    const { places, values, top } = line;
+    const own =
+      place === first
+        ? values.reduce((sum, value, j) => sum + (isOfPicture(places[j]) ? value : 0), 0)
+        : (values[places.indexOf(isFrom ? place : place - prompt.length)] ?? NaN);
+    return levelOf(own, top, false, settings);
   };
-  const held = row >= 0 ? prompt.length + Number(query) : column >= 0 ? Number(key) : -1;
+  const held = !line ? -1 : isFrom ? prompt.length + query : Number(key);
   const all = [...prompt, ...words];
   let [x, y] = [EDGE, patches ? EDGE : TITLE];
   const parts = all.map(({ text: word, joined }, place) => {
@@ -43,7 +44,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
     const width = 4 + (place < prompt.length ? LETTER : BOLD) * Math.max(1, text.length);
     if (!joined && x > EDGE) x += BLANK;
     if (x > EDGE && x + width > PAGE - EDGE) [x, y] = [EDGE, y + LINE];
-    const own = place === first ? ofPicture() : level(place);
+    const own = level(place);
     const [left, isNew] = [x, place >= prompt.length];
     x += width;
     const ring = place === held ? ' stroke="#1d4e89" stroke-width="2"' : "";
@@ -53,11 +54,12 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
       `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${isNew ? ' font-weight="600"' : ""}>${escape(text)}</text>`
     );
   });
-  parts.push(scale(ofLine(shown, row, column), settings, EDGE, y + LINE + 8));
+  const drawn = { ...ofLine(shown, row, column), ...(line && !isFrom && { high: line.top }) };
+  parts.push(scale(drawn, settings, EDGE, y + LINE + 8));
   parts.push(`<text x="${EDGE}" y="${y + LINE + 60}">bold: generated</text>`);
   const height = y + LINE + 70;
   if (patches) return svg(PAGE, height, parts);
-  const word = held >= 0 ? `: what “${all[held].text}” ${row >= 0 ? "looks at" : "is looked at by"}` : "";
+  const word = held >= 0 ? `: what “${all[held].text}” ${isFrom ? LOOKS.from : LOOKS.to}` : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${word}`));
   return svg(PAGE, height, parts);
 }

@@ -1,8 +1,8 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { levelOf, valueText } from "heed/data/display.js";
+import { levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { patchesIn } from "heed/data/picture.js";
+import { inQuotes, patchesIn } from "heed/data/picture.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
@@ -22,6 +22,7 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/page/generation.js").Actions} Actions */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{row: number | null, column: number | null}} Word  among the generated tokens, and among those that they look at */
+/** @typedef {{name: string, value: number}} Other  a word, or the picture, that is pointed at */
 /** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
 
 /** The reason for the end of the text. @type {Record<string, string>} */
@@ -93,7 +94,7 @@ function Heads({ attention, settings, set }) {
     [shown?.columns, before],
   );
   if (!seen) return null;
-  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${key === null ? "Heads by their largest weight on one word" : `Heads by their weight on “${columns[key].text}”`} hasSmall=${false} />
+  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${key === null ? "Heads by their largest weight on one word" : `Heads by their weight on ${inQuotes(columns[key].text)}`} hasSmall=${false} />
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
 }
 
@@ -175,27 +176,18 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
   const held = settings.query !== null || settings.key !== null ? { row: settings.query, column: settings.key } : null;
   const last = words.length > 0 ? { row: words.length - 1, column: null } : null;
   const active = held ?? pointed ?? last;
-  const index = (/** @type {number[]} */ places, /** @type {number | null} */ place) =>
-    place === null ? -1 : places.indexOf(place);
-  const row = shown ? index(shown.rows, active?.row ?? null) : -1;
-  const column = shown && (active?.row ?? null) === null ? index(shown.columns, active?.column ?? null) : -1;
+  const line = shown && active && lineOf(shown, active.row, active.column);
 
   /** The level of a word, NaN = none, and its weight; of the picture the sum of its patches' weights. @param {HTMLElement} word */
   const weightOf = (word) => {
-    if (shown && patches && "picture" in word.dataset) {
-      const own = shown.values.subarray(row * shown.n, (row + 1) * shown.n);
-      const isPatch = (/** @type {unknown} */ _, /** @type {number} */ j) =>
-        shown.columns[j] >= patches.start && shown.columns[j] < patches.end;
-      const value = row < 0 ? NaN : own.filter(isPatch).reduce((sum, one) => sum + one, 0);
-      const top = Number.isFinite(shown.high) ? shown.high : Math.max(...own);
-      return { level: levelOf(value, top, false, settings), value };
-    }
-    const at = { row: placeOf(word, "row"), column: placeOf(word, "column") };
-    if (!shown) return { level: NaN, value: NaN };
-    const cell = row >= 0 ? [row, index(shown.columns, at.column)] : [index(shown.rows, at.row), column];
-    if (cell[0] < 0 || cell[1] < 0) return { level: NaN, value: NaN };
-    const place = cell[0] * shown.n + cell[1];
-    return { level: shown.values[place] === -Infinity ? NaN : shown.levels[place], value: shown.values[place] };
+    if (!shown || !line) return { level: NaN, value: NaN };
+    const { isFrom, places, values, top } = line;
+    let value = values[places.indexOf(placeOf(word, isFrom ? "column" : "row") ?? -1)] ?? NaN;
+    if (patches && isFrom && "picture" in word.dataset)
+      value = values
+        .filter((_, i) => places[i] >= patches.start && places[i] < patches.end)
+        .reduce((sum, one) => sum + one, 0);
+    return { level: levelOf(value, top, shown.isDiverging, settings), value };
   };
   const paint = useFrame(() => {
     for (const word of wordsIn(frame.current, "[data-word], [data-picture]")) {
@@ -210,7 +202,7 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     }
   });
   useEffect(paint);
-  const [other, setOther] = useState(/** @type {{text: string, value: number} | null} */ (null)); // under the pointer, with its weight
+  const [other, setOther] = useState(/** @type {Other | null} */ (null)); // under the pointer, with its weight
   useLayoutEffect(() => setOther(null), [shown, settings.query, settings.key]); // it was the weight of another pair
   useLayoutEffect(() => {
     const all = wordsIn(frame.current);
@@ -241,14 +233,14 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     const chip = /** @type {HTMLElement} */ (event.target).closest?.("[data-picture]");
     if (chip instanceof HTMLElement) {
       const { value } = weightOf(chip);
-      return setOther(Number.isFinite(value) ? { text: "the picture", value } : null);
+      return setOther(Number.isFinite(value) ? { name: "the picture", value } : null);
     }
     const word = wordOf(event);
     if (!word) return;
     const at = { row: placeOf(word, "row"), column: placeOf(word, "column") };
     if (at.row !== pointed?.row || at.column !== pointed?.column) setPointed(at);
     const { value } = weightOf(word);
-    setOther(held && Number.isFinite(value) ? { text: word.textContent ?? "", value } : null);
+    setOther(held && Number.isFinite(value) ? { name: `“${word.textContent}”`, value } : null);
   };
   const hold = (/** @type {Word | null} */ word) => {
     const isHeld =
@@ -310,39 +302,34 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     [text, isCross],
   );
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
-    <p class="headline readout">${sentence(text, attention, active, other, shown, settings.kind)}</p>
+    <p class="headline readout">${sentence(attention, active, line, other, settings.kind, shown?.error)}</p>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
     <div class="tools">
-      ${shown && !isCross && html`<${Legend} shown=${{ ...shown, levels: NO_LEVELS }} table=${table} scale=${settings.scale} />`}
+      ${shown && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} />`}
     </div>
     ${words.length > 0 && html`<p class="note">Point at a word; a click, or Enter, pins it. The stronger the line below a word, the more probable it was.</p>`}
   </div>`;
 }
 
-/** @param {GeneratedText} text @param {ViewProps["attention"] | null} attention @param {Word | null} active
- *  @param {{text: string, value: number} | null} other @param {Shown | null} shown @param {string} kind */
-function sentence({ words }, attention, active, other, shown, kind) {
+/** @param {ViewProps["attention"] | null} attention @param {Word | null} active @param {ReturnType<typeof lineOf>} line  its weights
+ *  @param {Other | null} other @param {string} kind @param {number} [error] */
+function sentence(attention, active, line, other, kind, error) {
   if (!active || !attention) return "";
-  const isFrom = active.row !== null && active.row < words.length;
-  const own = isFrom ? words[Number(active.row)].text : attention.columns[active.column ?? -1]?.text;
+  const direction = active.row === null ? "to" : "from";
+  const [owns, others] =
+    direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
+  const own = owns[active.row ?? active.column ?? -1]?.text;
   if (own === undefined) return "";
-  const start = `“${own}” ${isFrom ? "looks at" : "is looked at by"}`;
-  if (other) return `${start} “${other.text}”: ${valueText(kind, other.value, shown?.error)}`;
-  const most = isFrom && shown ? largest(shown, Number(active.row)) : null;
-  return most
-    ? `“${own}” looks most at “${attention.columns[most.column].text}”: ${valueText(kind, most.value, shown?.error)}`
-    : `${start} …`;
-}
-
-/** The largest weight of a word that is shown. @param {Shown} shown @param {number} place */
-function largest({ n, rows, columns, values }, place) {
-  const row = rows.indexOf(place);
-  if (row < 0 || n === 0) return null;
-  const weights = values.subarray(row * n, (row + 1) * n);
-  const best = weights.reduce((best, value, i) => (value > weights[best] ? i : best), 0);
-  return Number.isFinite(weights[best]) ? { column: columns[best], value: weights[best] } : null;
+  const name = inQuotes(own);
+  const best = line ? line.values.reduce((best, value, i) => (value > line.values[best] ? i : best), 0) : -1;
+  const most =
+    line && Number.isFinite(line.values[best])
+      ? { name: inQuotes(others[line.places[best]].text), value: line.values[best] }
+      : null;
+  const said = other ?? most;
+  return html`<span class=${name === own ? "patch-name" : ""}>${name}</span> ${(other ? LOOKS : LOOKS_MOST)[direction]} ${said ? `${said.name}: ${valueText(kind, said.value, error)}` : "…"}`;
 }
 
 /** A word of running text; a blank is before it unless it continues a word.
