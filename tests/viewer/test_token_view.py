@@ -160,10 +160,14 @@ def test_byte_level_tokens_are_their_characters(open_page):
     tokens = ["a", encode(b" docker"), encode("你好".encode()), encode(smile[:2]), encode(smile[2:]), "</s>"]
     words = page.evaluate("async (tokens) => (await import('heed/data/tokens.js')).wordsOf(tokens)", tokens)
     assert words == ["a", "docker", "你好", "😀 1/2", "😀 2/2", "</s>"]
+    tokens = ["a", encode(b"\n"), encode("\x85".encode()), encode(b"b\x06")]
+    words = page.evaluate("async (tokens) => (await import('heed/data/tokens.js')).wordsOf(tokens)", tokens)
+    assert words == ["a", "⏎", "U+0085", "bU+0006"]  # fonts do not have these characters
     plain = page.evaluate(
-        "async (tokens) => (await import('heed/data/tokens.js')).wordsOf(tokens)", ["▁café", "naïve", "Ø"]
+        "async (tokens) => (await import('heed/data/tokens.js')).wordsOf(tokens)",
+        ["▁café", "naïve", "Ø", "\u0378", "\u200b", "👩\u200d🚀"],
     )
-    assert plain == ["café", "naïve", "Ø"]
+    assert plain == ["café", "naïve", "Ø", "U+0378", "U+200B", "👩\u200d🚀"]
 
 
 def test_heads_are_ranked_by_what_the_pinned_token_looks_at(open_page, heed):

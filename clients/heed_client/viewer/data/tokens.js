@@ -22,7 +22,15 @@ export const tokenName = (token, id) => (token === null ? `#${id}` : wordsOf([to
 export const beginsWord = (token) => /^[\u0120\u2581\u010A\s]/u.test(token);
 
 /** @param {string} token  with \u0120 or \u2581 for a blank before it */
-const plain = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎") || token;
+const plain = (token) => visible(token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/[\u010A\n]/gu, "⏎") || token);
+
+/** A text with the numbers of characters that fonts do not have, and of one that is only a mark of formatting.
+ *  @param {string} text */
+const visible = (text) =>
+  text.replace(
+    /[\p{Cc}\p{Cn}\p{Co}\p{Cs}]|^\p{Cf}$/gu,
+    (character) => `U+${Number(character.codePointAt(0)).toString(16).toUpperCase().padStart(4, "0")}`,
+  );
 
 /** @param {string[]} tokens */
 function decoded(tokens) {
@@ -35,7 +43,7 @@ function decoded(tokens) {
       text = utf8(bytes.slice(start, ++end).flat());
     if (text === null) words.push(plain(tokens[start++]));
     else {
-      const word = text.replace(/^ (?=.)/u, "").replaceAll("\n", "⏎");
+      const word = visible(text.replace(/^ (?=.)/u, "").replaceAll("\n", "⏎"));
       for (let at = start; at < end; at++)
         words.push(end - start > 1 ? `${word} ${at - start + 1}/${end - start}` : word);
       start = end;
