@@ -6,6 +6,8 @@ import { FieldError, invalid } from "heed/page/input/field.js";
 import { FORMATS, requestOf, testPicture } from "heed/server/picture.js";
 import { placeholderOf } from "heed/server/run.js";
 
+const TEST = "test picture";
+
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void}} TextsProps */
 
 /** @param {TextsProps} props */
@@ -61,8 +63,7 @@ function PictureOfText({ model, settings, isSecond, request, setRequest, setErro
     setError(null);
     setRequest(next);
   };
-  const showTest = () =>
-    show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: "test picture" });
+  const showTest = () => show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: TEST });
   useEffect(() => {
     const isOpening = settings.text === SENTENCE && settings.query === null && settings.key === null;
     if (isOpening && !isSecond && !request) showTest();
@@ -74,14 +75,14 @@ function PictureOfText({ model, settings, isSecond, request, setRequest, setErro
       setError(/** @type {Error} */ (error));
     }
   };
-  return html`<div>
+  return html`<div class="picture-of-text">
     <label>picture <input type="file" accept=${FORMATS} onChange=${(/** @type {any} */ event) => {
       if (event.currentTarget.files.length) open([...event.currentTarget.files]);
       event.currentTarget.value = "";
     }} /></label>
     ${
       request?.picture
-        ? html`<p class="note">${request.picture}. It stands at ${placeholder.token} in the text, or before a text without one.
+        ? html`<p class="note">${request.picture === TEST ? "Test picture" : request.picture}. It is inserted at ${placeholder.token}, or before the text if the text has none.
         <button onClick=${() => setRequest(null)}>remove the picture</button></p>`
         : html`<button onClick=${showTest}>use the test picture</button>`
     }
