@@ -12,7 +12,8 @@ import { Formula } from "heed/views/formula.js";
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
 /** @typedef {{query: number | null, key: number | null, title: string, text: string}} Pointed  rows, and the text for the number */
 
-const WITH_NUMBERS = 36; // px of a square that has its number in it
+const WITH_NUMBERS = 42; // px of a square that has its number in it
+const FEW = 4; // columns that are made so wide
 const LINE = 16; // px
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run, pair: {query: number, key: number | null}}} props */
@@ -56,7 +57,8 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
   useEffect(() => {
     canvas.current?.getContext("2d")?.putImageData(picture(levels, rows, columns, table), 0, 0);
   }, [levels, table]);
-  const hasNumbers = size.width / columns > WITH_NUMBERS && size.height / rows > LINE;
+  const isLow = size.height / rows > LINE;
+  const hasNumbers = size.width / columns >= WITH_NUMBERS && isLow;
   const at = (/** @type {PointerEvent | MouseEvent} */ { offsetX, offsetY, currentTarget }) => {
     const { clientWidth, clientHeight } = /** @type {HTMLElement} */ (currentTarget);
     const within = (/** @type {number} */ share, /** @type {number} */ count) =>
@@ -70,7 +72,7 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
   };
   const row = isOfKeys ? shownKey : query;
   return html`<div class="tensor">
-    <canvas ref=${canvas} width=${columns} height=${rows} role="img" style=${{ aspectRatio: `${columns} / ${rows}` }}
+    <canvas ref=${canvas} width=${columns} height=${rows} role="img" style=${{ aspectRatio: `${columns} / ${rows}`, minWidth: isLow && columns <= FEW ? `${columns * WITH_NUMBERS}px` : "" }}
       aria-label=${`${title}, ${rows} × ${columns}`} onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => onSelect(at(event))}></canvas>
     ${
       hasNumbers &&
