@@ -1,6 +1,6 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by statistics of the heads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { poolLabels, visible } from "heed/data/display.js";
+import { poolLabels, showSmall, visible } from "heed/data/display.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
@@ -79,8 +79,12 @@ export function ModelView({ attention, settings, set }) {
     if (isWhole) performance.mark("heed-model-view-drawn");
   }, [attention, isWhole]);
   const isGrid = which < 0;
-  return html`<p class="note meaning">Each square is a head: its queries from top to bottom, its keys from left to right, with stronger colours for larger
-      weights, up to ${TOPS[settings.range]}. Click one to see its words.${layers > 1 && ` ${layers - 1}.${heads - 1} is ${attention.axis} ${layers - 1}, head ${heads - 1}.`}</p>
+  const isMasked = useMemo(
+    () => ready > 0 && showSmall(attention.small(0, 0), attention, settings).levels.some(Number.isNaN),
+    [attention, ready > 0, hideSpecial, hideFirst, hidePadding],
+  );
+  return html`<p class="note meaning">Each square is a head: its queries from top to bottom, its keys from left to right, stronger colours for larger
+      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} Click one for its words.${layers > 1 && ` ${layers - 1}.${heads - 1} is ${attention.axis} ${layers - 1}, head ${heads - 1}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
     <div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${{ "--heads": heads }}>
@@ -140,8 +144,8 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   const name = attention.layers > 1 ? `${layer}.${head}` : `${head}`;
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
   const caption = number === null ? name : `${name} ${number.toFixed(2)}`;
-  const isSelected = layer === settings.layer && head === settings.head; // which Tab reaches
-  return html`<button tabindex=${isSelected ? 0 : -1} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
+  const isSelected = layer === settings.layer && head === settings.head; // framed, and Tab reaches it
+  return html`<button tabindex=${isSelected ? 0 : -1} aria-current=${isSelected} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
     aria-label=${`${caption}: ${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
   </button>`;
