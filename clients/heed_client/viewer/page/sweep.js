@@ -16,6 +16,7 @@ import {
   tokenText,
   wordsAt,
 } from "heed/server/sweep.js";
+import { tokenName } from "heed/data/tokens.js";
 import { usePromise, useSettled } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/patch.js").Choices} Choices */
@@ -39,7 +40,7 @@ import { usePromise, useSettled } from "heed/views/hooks.js";
  * @property {import("heed/server/api.js").Model} model @property {Choices} choices
  * @property {import("heed/server/run.js").Input} input
  * @property {string[]} defaults  default tokens of the metric
- * @property {string[]} known  suggested tokens
+ * @property {Record<string, string>} known  suggested tokens, as they are written and as they are listed
  * @property {string} needed  a sentence about the missing input @property {number} cells  of the grid
  * @property {Error | null} error @property {boolean} isWaiting  for a click, because the grid is large
  * @property {boolean} isCurrent  whether the grid is of these choices @property {() => void} stop @property {() => void} again
@@ -145,14 +146,15 @@ export function useSweep(answer, settings) {
   );
   if (!isShown || !choices) return null;
   const isCurrent = state.key === key;
-  const known = [...(next?.other ?? []), ...(next?.own ?? [])].map(tokenText);
+  const suggested = [...(next?.other ?? []), ...(next?.own ?? [])];
+  const known = Object.fromEntries(suggested.map((one) => [tokenText(one), tokenName(one.token, one.id)]));
   /** @type {Actions} */
   const actions = {
     model: answer.model,
     choices,
     input: answer.input,
     defaults,
-    known: [...new Set(known)],
+    known,
     needed,
     cells,
     error: (isCurrent ? sweep?.error : null) ?? ofOther(other.error),

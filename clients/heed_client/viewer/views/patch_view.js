@@ -129,10 +129,11 @@ function Parameters({ actions, change, grid, aligned }) {
       ${Array.from({ length: TOKENS[metric] ?? 0 }, (_, i) => {
         const write = (/** @type {string} */ text) =>
           change({ tokens: tokens.map((token, j) => (i === j ? text || (defaults[i] ?? "") : token)) });
-        return html`<label>${i ? "minus" : "of"} <${TokenField} list=${`${id}-tokens`} value=${tokens[i] || (defaults[i] ?? "")} onToken=${write}
-          ...${invalid(id, "metric", errors)} /></label>`;
+        const value = tokens[i] || (defaults[i] ?? "");
+        return html`<label>${i ? "minus" : "of"} <${TokenField} list=${`${id}-tokens`} value=${value} onToken=${write}
+          ...${invalid(id, "metric", errors)} /></label>${value.startsWith("#") && known[value] && html`<span>“${known[value]}”</span>`}`;
       })}<//>
-      <datalist id=${`${id}-tokens`}>${known.map((token) => html`<option value=${token}></option>`)}</datalist>
+      <datalist id=${`${id}-tokens`}>${Object.entries(known).map(([token, name]) => html`<option value=${token} label=${token.startsWith("#") ? `${token} “${name}”` : token}></option>`)}</datalist>
       ${isOfPosition(model, metric) && html`<${Told} text=${MEANINGS.position}><${Choice} label=${model.tokenizer?.next_tokens ? "after" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} /><//>`}
       <div class="tools">${
         isRunning
