@@ -53,7 +53,7 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
         where = ["from the embeddings on", "from layer 0 on", "only at the end"][first]
         said = page.get_by_role("region", name="most likely tokens")
-        expect(said).to_contain_text(f"Settles on “{likeliest[-1]}” {where}.")
+        expect(said).to_contain_text(f"The prediction settles on “{likeliest[-1]}” {where}.")
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 

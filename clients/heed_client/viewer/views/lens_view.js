@@ -174,7 +174,7 @@ function settledIn(lens, column) {
   const [{ id, word }] = lens.guesses[last][column];
   const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
   const where = layerName(lens, row).replace(/^emb/, "the emb");
-  return `Settles on “${word}” ${row === last ? "only at the end" : `from ${where} on`}.`;
+  return `The prediction settles on “${word}” ${row === last ? "only at the end" : `from ${where} on`}.`;
 }
 
 /** The most likely tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
@@ -184,7 +184,7 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
   return html`<section class="guesses" aria-label="most likely tokens"><h2 role=${isHeld ? "status" : undefined}>${placeIn(lens, { row, column })}</h2>
     <table class="chances"><tbody>${guesses.map(
       ({ word, probability }) =>
-        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability / guesses[0].probability}>${percent(probability)}<//></td></tr>`,
+        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
     <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
