@@ -70,7 +70,7 @@ export function AblateView({ attention, settings, set, run }) {
   return html`<p class="note">A head that is switched off adds nothing to the output. ${
     wanted.ablated.length
       ? "The pictures show how the weights of the other heads change: orange is more, violet less."
-      : "Heads of later layers change, and the output."
+      : "Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
     <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} />
