@@ -160,7 +160,7 @@ export function useGeneration(answer, settings, set) {
   const until = stop.length ? `, until ${stop.map((text) => JSON.stringify(text)).join(" or ")}` : "";
   const quantized = answer.model.generate?.quantized;
   const about = {
-    generated: `${count} tokens, ${how}${until}${chosen.length ? `; token ${chosen.length} was chosen by hand` : ""}`,
+    generated: `${count} ${count === 1 ? "token" : "tokens"}, ${how}${until}${chosen.length ? `; token ${chosen.length} was chosen by hand` : ""}`,
     ...(quantized && {
       precision: `weights of ${quantized.bits} bits: attention up to ${quantized.errors.weights?.toPrecision(2)} from float64`,
     }),

@@ -56,7 +56,8 @@ export function LargestChange({ names, ...props }) {
 export function Changes({ names, ...props }) {
   const { query, key } = props.settings;
   const places = largestOf(props);
-  const of = query === null && key === null ? "" : " of the pinned words";
+  const pinned = [query, key].filter((place) => place !== null).length;
+  const of = pinned === 0 ? "" : ` of the pinned ${pinned === 1 ? "word" : "words"}`;
   if (places.length === 0) return html`<p class="note">No weight${of} ${names ? "differs" : "changes"}.</p>`;
   const kind = names ? "differences" : "changes";
   return html`<div class="changes"><p>Largest ${kind}${of}</p><ol aria-label=${`largest ${kind}`}>${places.map(
