@@ -47,6 +47,10 @@ class TransformersPath(FastPath):
     decoder: nn.Module | None = None  # the part whose attention kernels compute, as no kernel takes zero pictures
     used: set[str] = field(default_factory=set)  # kernels that the graph calls
 
+    def spec(self) -> dict[str, Any]:
+        """The path's metadata; after it was traced, with the rows of the kernel that it calls."""
+        return super().spec() | ({"rows": MASKED_ROWS} if "Masked" in self.used else {})
+
     @contextmanager
     def traced(self) -> Iterator[None]:
         """A context in which the model computes attention by that function.

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel, masking_utils
+from transformers.utils import is_tracing
 
 from export.hf.packed.at_once import AllAtOnce
 from export.hf.packed.positioned import patches_of, positioned_tower
@@ -84,6 +85,22 @@ def config_of(model: PreTrainedModel, name: str) -> Any:
     return model.config.vision_config if name == "pixel_values" else model.config.text_config
 
 
+@contextmanager
+def _one_sequence_in_a_row() -> Iterator[None]:
+    """A context in which a traced model has no mask between several sequences that are packed in a row.
+
+    transformers leaves that mask out where the positions show one sequence, which it cannot see while it is traced.
+    With the mask of [n, n], a causal model could not use a kernel for causal attention.
+    """
+    find = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda positions: None if is_tracing(positions) else find(positions)
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = find
+
+
+@_one_sequence_in_a_row()
 def called(model: PreTrainedModel, inputs: Mapping[str, Any], options: Mapping[str, bool]) -> Mapping[str, Any]:
     """The fields of the result of the model's call; ``image`` has those of the tower that read the pictures.
 
