@@ -22,7 +22,7 @@ from service.tensors.dims import Sizes, dim_size
 from service.tokens.next_tokens import TOKEN_BYTES
 
 PREFILL = 256  # tokens of a prompt in one run
-SCORE_COPIES = 4  # of the scores of one layer, that a run has at a time
+SCORE_COPIES = 5  # of the scores of one layer, that a run has at a time
 LOGIT_COPIES = 16  # of the logits, most of them in float64, while the next token is chosen
 LOGPROBS = "logprobs"  # the output that no graph has
 TOKEN, LOGPROB, IDS, PROBABILITIES = "token", "logprob", "ids", "probabilities"  # of the arrays of a step

@@ -22,6 +22,10 @@ STACK_AXES = 5  # of the weights of a model with layers: [layers, batch, heads, 
 # times, about: as scores, mask or bias, exponentials and weights.
 STACKS = {"encoder_weights": 6, "cross_weights": 3, "vision_weights": 3}
 LAYER_COPIES = 2  # of one layer's, beside those of all layers, alone and joined, in a run that returns them
+# The numbers of each row (a token, a patch) that a layer has in memory at one time are so many times the square root of
+# the layer's learned numbers, about: a layer of 12 times the width's square has 18 times the width.
+ROW_FACTOR = 5.2
+MASK_COPIES = 4  # of the mask that a model with layers makes for all of them, in a run of the kernel that takes a mask
 PAIRWISE = frozenset(("weights", "scores", *STACKS))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
@@ -94,17 +98,32 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
         of_outputs -= number_count(signature, stacked & graph.outputs & {*outputs}, sizes)
         of_others = number_count(signature, pairwise - stacked, sizes)
         of_pairs = spec.pair_numbers * score_count(signature, sizes)
-        return ITEM_BYTES * (copied + of_layers + of_others + of_pairs + of_outputs)
+        of_rows = _of_rows(signature, sizes)
+        return ITEM_BYTES * (copied + of_layers + of_others + of_pairs + of_rows + of_outputs)
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
     )
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
-    shapes = [signature.outputs[name].shape[-2:] for name in _stacks(signature)]
-    pairs = sum(min(graph.spec.rows, dim_size(m, sizes)) * dim_size(n, sizes) for m, n in shapes)
+    shapes = [signature.outputs[name].shape for name in _stacks(signature)]
+    pairs = sum(min(graph.spec.rows, dim_size(m, sizes)) * dim_size(n, sizes) for *_, m, n in shapes)
+    if graph.spec.rows:
+        masks = (shape for shape in shapes if len(shape) == STACK_AXES)
+        copied += sum(MASK_COPIES * prod(dim_size(dim, sizes) for dim in (b, m, n)) for _, b, _, m, n in masks)
     group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
     if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
         copied += _causal_copies(signature, spec, sizes, group)
-    return ITEM_BYTES * (copied + 4 * tensors + 3 * group * pairs)
+    of_rows = max(4 * tensors, _of_rows(signature, sizes) + of_outputs)
+    return ITEM_BYTES * (copied + of_rows + 3 * group * pairs)
+
+
+def _of_rows(signature: Signature, sizes: Sizes) -> int:
+    """Numbers that a layer has in memory at one time of all rows."""
+    assert signature.spec is not None, "only blocks have rows"
+    if not signature.spec.learned:
+        return 0
+    stacks = (signature.outputs[name].shape for name in _stacks(signature) - {"cross_weights"})
+    layers = sum(dim_size(shape[0], sizes) for shape in stacks if len(shape) == STACK_AXES)
+    return int(row_count(signature, sizes) * ROW_FACTOR * math.sqrt(signature.spec.learned / max(1, layers)))
 
 
 def _of_layers(name: str, signature: Signature, graph: Graph, sizes: Sizes) -> int:
@@ -131,6 +150,14 @@ def _is_copied(array: np.ndarray, dtype: np.dtype) -> bool:
     return array.dtype != dtype or not array.flags.c_contiguous
 
 
+def row_count(signature: Signature, sizes: Sizes) -> int:
+    """The number of rows that the learned matrices of a block are multiplied with."""
+    assert signature.spec is not None, "only blocks have rows"
+    rows = prod(dim_size(dim, sizes) for dim in signature.spec.rows or signature.outputs["output"].shape[:-1])
+    images = signature.spec.image_rows
+    return rows + (prod(dim_size(dim, sizes) for dim in images) if images else 0)
+
+
 def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     """What the cost of a run grows with.
 
@@ -142,8 +169,6 @@ def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
         return numbers
     matrices = prod(dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[:-2])
     rest = NUMBER_SIZE * numbers + MATRIX_SIZE * matrices
-    rows = prod(dim_size(dim, sizes) for dim in signature.spec.rows or signature.outputs["output"].shape[:-1])
-    if images := signature.spec.image_rows:
-        rows += prod(dim_size(dim, sizes) for dim in images)
+    rows = row_count(signature, sizes)
     of_score = dim_size(signature.spec.depth, sizes) + SCORE_SIZE
     return number_count(signature, _stacks(signature), sizes) * of_score + rows * signature.spec.learned + rest

@@ -130,7 +130,8 @@ def test_memory_of_what_the_canonical_graph_computes_is_counted(opened):
     of, given = opened("encoder"), inputs(300, "ids")
     needed = {name: of.estimate(given, [name], of.bind(given)).memory for name in ("weights", "hidden_states")}
     assert needed["hidden_states"] > 4 * 3 * 2 * 4 * 300 * 300  # weights, scores and weights by norm, in two layers
-    assert needed["weights"] == 4 * (2 * 2 + 2) * 4 * 300 * 300  # of each layer, of both joined, and two copies
+    weights = 4 * (2 * 2 + 2) * 4 * 300 * 300  # of each layer, of both joined, and two copies
+    assert weights < needed["weights"] < 1.1 * weights
 
 
 @pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [9]}, {"left_window_size": 512}])
