@@ -14,6 +14,7 @@ from service.http.response import TEXT_BYTES
 from service.interventions.intervenable import HIDDEN
 from service.interventions.lens.steps import StepLens
 from service.interventions.steps import SequenceChanges
+from service.model.estimate import row_numbers
 from service.ort.device_memory import Array
 from service.selection.answer import Answer, graph_outputs, needs_answer, plan_answer
 from service.selection.options import NO_SELECTION, Selection
@@ -125,28 +126,36 @@ class GrowingSequence:
         """Multiply-adds of a run of ``new`` tokens that ends with ``length``, about; the first has the encoder's."""
         spec = self.model.spec
         assert spec is not None, "only blocks generate"
-        source = 0 if self.computed else self.source_length
+        encoded = 0 if self.computed else self.source_length
         scores = sum(
             layers * heads * queries * keys
             for (layers, heads), queries, keys in (
                 (self.decoder.heads("weights"), new, length),
                 (self.decoder.heads("cross_weights"), new, self.source_length),
-                (self.decoder.heads("encoder_weights"), source, source),
+                (self.decoder.heads("encoder_weights"), encoded, encoded),
             )
         )
         before = self.changes.needs.size if self.changes and not self.computed else 0
         lens = self.wanted.lens.size if self.wanted.lens else 0
-        if self.pictures and not self.computed:
-            source += prod(dim_size(dim, {"images": self.pictures}) for dim in spec.image_rows)
-        return scores * dim_size(spec.depth, {}) + (new + source) * spec.learned + before + lens
+        return scores * dim_size(spec.depth, {}) + (new + self._source_rows) * spec.learned + before + lens
+
+    @property
+    def _source_rows(self) -> int:
+        """Rows of the encoder, or of the pictures, in the next run."""
+        spec = self.model.spec
+        if self.computed or spec is None:
+            return 0
+        of_pictures = prod(dim_size(dim, {"images": self.pictures}) for dim in spec.image_rows) if self.pictures else 0
+        return self.source_length + of_pictures
 
     def step_memory(self, new: int, length: int) -> int:
-        """Bytes of a run of ``new`` tokens that ends with ``length``, about: scores, weights, logits.
+        """Bytes of a run of ``new`` tokens that ends with ``length``, about: scores, weights, activations, logits.
 
         The first run has the encoder's, too, whose weights are computed, whatever is requested.
         """
         rows = new if self.pictures else min(new, PREFILL)  # of a run
         numbers = LOGIT_COPIES * self.decoder.vocabulary
+        numbers += (rows + self._source_rows) * row_numbers(self.model.signature, {})
         for weights, keys in (("weights", length), ("cross_weights", self.source_length)):
             layers, heads = self.decoder.heads(weights)
             numbers += (SCORE_COPIES * heads * rows + 2 * layers * heads) * keys

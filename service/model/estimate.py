@@ -118,12 +118,16 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
 
 def _of_rows(signature: Signature, sizes: Sizes) -> int:
     """Numbers that a layer has in memory at one time of all rows."""
-    assert signature.spec is not None, "only blocks have rows"
-    if not signature.spec.learned:
+    return row_count(signature, sizes) * row_numbers(signature, sizes) if signature.spec else 0
+
+
+def row_numbers(signature: Signature, sizes: Sizes) -> int:
+    """Numbers of a row that a layer has in memory at one time."""
+    if signature.spec is None or not signature.spec.learned:
         return 0
     stacks = (signature.outputs[name].shape for name in _stacks(signature) - {"cross_weights"})
     layers = sum(dim_size(shape[0], sizes) for shape in stacks if len(shape) == STACK_AXES)
-    return int(row_count(signature, sizes) * ROW_FACTOR * math.sqrt(signature.spec.learned / max(1, layers)))
+    return int(ROW_FACTOR * math.sqrt(signature.spec.learned / max(1, layers)))
 
 
 def _of_layers(name: str, signature: Signature, graph: Graph, sizes: Sizes) -> int:

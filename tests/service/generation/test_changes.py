@@ -278,9 +278,9 @@ def test_what_is_wrong_is_named(post, body, status, words):
 
 
 def test_memory_of_changes_is_counted_before_it_is_taken(generating):
-    """The arrays of a change of all weights are larger than the rest of the step."""
+    """The arrays of a change of all weights are counted beside those of the step."""
     change = {"at": "weights", "queries": "0:", "keys": "0:", "scale": 0.5}
-    with serving_in_process(generating / "models", max_memory_bytes=50_000) as service:
+    with serving_in_process(generating / "models", max_memory_bytes=95_000) as service:
         url = f"http://127.0.0.1:{service.port}/v1/generate/gpt"
         body = {"input_ids": PROMPT * 5, "max_new_tokens": 5, "ignore_eos": True}
         assert httpx.post(url, json=body, timeout=60).status_code == 200
