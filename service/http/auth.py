@@ -138,7 +138,8 @@ class ApiKeyAuth:
 
 def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
     scheme, _, key = headers.get(b"authorization", b"").strip().partition(b" ")
-    return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key")
+    bearer = key.strip() if scheme.lower() == b"bearer" else b""
+    return bearer or headers.get(b"x-api-key")
 
 
 def _hash(key: bytes) -> bytes:

@@ -74,7 +74,12 @@ def test_health_is_open(guarded):
 
 @pytest.mark.parametrize("path", [INFER, INFER + "/", "/v2/models/adder/versions/1/infer"])
 @pytest.mark.parametrize(
-    "headers", [bearer(API), bearer("another"), bearer(ADMIN), {"X-API-Key": API}, {"Authorization": f"bearer  {API}"}]
+    "headers",
+    [
+        *(bearer(key) for key in (API, "another", ADMIN)),
+        {"Authorization": f"bearer  {API}"},
+        *({"X-API-Key": API} | more for more in ({}, {"Authorization": ""}, {"Authorization": "Bearer"})),
+    ],
 )
 def test_inference_needs_a_key(guarded, path, headers):
     for wrong in ({}, bearer("x"), {"X-API-Key": "x"}, {"Authorization": f"Basic {API}"}):
