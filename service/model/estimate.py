@@ -25,7 +25,10 @@ LAYER_COPIES = 2  # of one layer's, beside those of all layers, alone and joined
 # The numbers of each row (a token, a patch) that a layer has in memory at one time are so many times the square root of
 # the layer's learned numbers, about: a layer of 12 times the width's square has 18 times the width.
 ROW_FACTOR = 5.2
-MASK_COPIES = 4  # of the mask that a model with layers makes for all of them, in a run of the kernel that takes a mask
+MASK_COPIES = 4  # of the mask that a model makes for all of its layers
+# Of a block's scores, for their masks, biases and positions, in a graph that has any of these: they take 5 to 8 copies,
+# the graph without them takes 2.
+OPTION_COPIES = 6
 PAIRWISE = frozenset(("weights", "scores", *STACKS))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
@@ -88,32 +91,60 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     copied = sum(array.size for name, array in inputs.items() if _is_copied(array, signature.inputs[name].dtype))
     copied += PAST_COPIES * sum(inputs[name].size for name in PAST if name in inputs)
     if graph.spec is None or graph.spec.rows is None:
-        pairwise = PAIRWISE.intersection(signature.outputs) | set(outputs)
-        if "layers" in map(str, signature.outputs["weights"].shape):  # it has the scores of one layer after the other
-            pairwise -= {"scores"} - graph.outputs
-        if graph.spec is None:  # it computes every output, whatever is requested
-            pairwise |= graph.outputs
-        stacked = {name for name in _stacks(signature) if len(signature.outputs[name].shape) == STACK_AXES}
-        of_layers = sum(_of_layers(name, signature, graph, sizes) for name in stacked)
-        of_outputs -= number_count(signature, stacked & graph.outputs & {*outputs}, sizes)
-        of_others = number_count(signature, pairwise - stacked, sizes)
-        of_pairs = spec.pair_numbers * score_count(signature, sizes)
-        of_rows = _of_rows(signature, sizes)
-        return ITEM_BYTES * (copied + of_layers + of_others + of_pairs + of_rows + of_outputs)
+        numbers = _with_all_pairs(signature, graph, outputs, sizes)
+    else:
+        numbers = _in_parts(signature, graph.spec.rows, of_outputs, sizes)
+        if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
+            numbers += _causal_copies(signature, spec, sizes)
+    return ITEM_BYTES * (copied + numbers + of_outputs)
+
+
+def _with_all_pairs(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
+    """Numbers of a run of a graph that has a number for each pair of query and key in memory, beside its outputs."""
+    assert signature.spec is not None, "only blocks have pairs"
+    pairwise = PAIRWISE.intersection(signature.outputs) | set(outputs)
+    if "layers" in map(str, signature.outputs["weights"].shape):  # it has the scores of one layer after the other
+        pairwise -= {"scores"} - graph.outputs
+    if graph.spec is None:  # it computes every output, whatever is requested
+        pairwise |= graph.outputs
+    stacked = {name for name in _stacks(signature) if len(signature.outputs[name].shape) == STACK_AXES}
+    of_layers = sum(_of_layers(name, signature, graph, sizes) for name in stacked)
+    of_layers -= number_count(signature, stacked & graph.outputs & {*outputs}, sizes)
+    of_others = number_count(signature, pairwise - stacked, sizes)
+    copies = signature.spec.pair_numbers
+    if not stacked and graph.inputs - {
+        "scale",
+        *(name for name, tensor in signature.inputs.items() if tensor.required),
+    }:
+        copies += OPTION_COPIES
+    of_masks = _of_masks(signature, sizes)
+    return of_layers + of_others + copies * score_count(signature, sizes) + of_masks + _of_rows(signature, sizes)
+
+
+def _in_parts(signature: Signature, rows: int, of_outputs: int, sizes: Sizes) -> int:
+    """Numbers of a run of a graph that has the scores of so many queries in memory, beside its outputs."""
+    assert signature.spec is not None, "only blocks have fast paths"
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
     )
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
     shapes = [signature.outputs[name].shape for name in _stacks(signature)]
-    pairs = sum(min(graph.spec.rows, dim_size(m, sizes)) * dim_size(n, sizes) for *_, m, n in shapes)
-    if graph.spec.rows:
-        masks = (shape for shape in shapes if len(shape) == STACK_AXES)
-        copied += sum(MASK_COPIES * prod(dim_size(dim, sizes) for dim in (b, m, n)) for _, b, _, m, n in masks)
-    group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
-    if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
-        copied += _causal_copies(signature, spec, sizes, group)
-    of_rows = max(4 * tensors, _of_rows(signature, sizes) + of_outputs)
-    return ITEM_BYTES * (copied + of_rows + 3 * group * pairs)
+    pairs = sum(min(rows, dim_size(m, sizes)) * dim_size(n, sizes) for *_, m, n in shapes)
+    of_masks = _of_masks(signature, sizes) if rows else 0
+    of_rows = max(4 * tensors - of_outputs, _of_rows(signature, sizes))
+    return of_rows + 3 * _group(signature.spec, sizes) * pairs + of_masks
+
+
+def _group(spec: BlockSpec, sizes: Sizes) -> int:
+    """How many heads of queries share one of keys."""
+    return prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
+
+
+def _of_masks(signature: Signature, sizes: Sizes) -> int:
+    """Numbers of the masks that a model with layers makes, one for each stack."""
+    stacks = (signature.outputs[name].shape for name in _stacks(signature))
+    shapes = ((shape[1], *shape[-2:]) for shape in stacks if len(shape) == STACK_AXES)
+    return MASK_COPIES * sum(prod(dim_size(dim, sizes) for dim in shape) for shape in shapes)
 
 
 def _of_rows(signature: Signature, sizes: Sizes) -> int:
@@ -139,12 +170,13 @@ def _of_layers(name: str, signature: Signature, graph: Graph, sizes: Sizes) -> i
     return copies * number_count(signature, [name], sizes) // layers
 
 
-def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes, group: int) -> int:
+def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes) -> int:
+    """Numbers of the tensors that are made as wide as the causal kernel takes them, and narrow again."""
     *batch, m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
     depth = dim_size(spec.depth, sizes)  # of keys and values together
     width = sizes.get("d_k", depth // 2)
     of_values = sizes.get("d_v", depth - width)
-    if m == n and group == 1 and width == of_values and width % CAUSAL_WIDTH == 0:
+    if m == n and _group(spec, sizes) == 1 and width == of_values and width % CAUSAL_WIDTH == 0:
         return 0
     wide = CAUSAL_WIDTH * math.ceil(max(width, of_values) / CAUSAL_WIDTH)
     return CAUSAL_COPIES * prod(batch) * min(m, n) * wide

@@ -25,7 +25,7 @@ def test_the_scores_of_the_encoder_are_counted(estimate):
     """Runs of 3,000 and 4,500 tokens took 4.9 and 5.6 times the scores of one layer."""
     n = 45
     scores = 4 * HEADS * n * n  # bytes of one layer
-    assert 6 * scores < estimate(n, "output").memory < 10 * scores
+    assert 6 * scores < estimate(n, "output").memory < 12 * scores
     assert estimate(n, "encoder_weights").memory >= (2 * LAYERS + 2) * scores
 
 

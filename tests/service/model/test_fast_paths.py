@@ -131,7 +131,7 @@ def test_memory_of_what_the_canonical_graph_computes_is_counted(opened):
     needed = {name: of.estimate(given, [name], of.bind(given)).memory for name in ("weights", "hidden_states")}
     assert needed["hidden_states"] > 4 * 3 * 2 * 4 * 300 * 300  # weights, scores and weights by norm, in two layers
     weights = 4 * (2 * 2 + 2) * 4 * 300 * 300  # of each layer, of both joined, and two copies
-    assert weights < needed["weights"] < 1.1 * weights
+    assert weights < needed["weights"] < 1.3 * weights
 
 
 @pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [9]}, {"left_window_size": 512}])
