@@ -35,10 +35,9 @@ class ImageSource(FileSource["Picture", "ImageProcessor"]):
     def check(self, files: Sequence["Picture"], processor: "ImageProcessor") -> None:
         total = sum(picture.pixels + _resized_pixels(picture, processor) for picture in files)
         if total > MAX_PIXELS:
-            got = f"{total / 1e6:,.0f} million pixels, before and after it is resized"
+            got = f"{total:,} pixels, before and after it is resized"
             before = "" if len(files) == 1 else ", with those before it"
-            most = f"{MAX_PIXELS / 1e6:.0f} million"
-            raise TooLarge(f"has {got}{before}; the limit is {most}; send smaller pictures", files[-1].field)
+            raise TooLarge(f"has {got}{before}; the limit is {MAX_PIXELS:,}; send smaller pictures", files[-1].field)
 
     def memory(self, file: "Picture", processor: "ImageProcessor") -> int:
         return file.memory + _resized_pixels(file, processor) * RESIZED_BYTES

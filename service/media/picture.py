@@ -56,8 +56,8 @@ class Picture:
     @property
     def memory(self) -> int:
         """Upper bound in bytes on what ``unpacked`` takes."""
-        is_small = self._image.mode in ("RGB", "L", "1") and self._image.format != "WEBP"
-        return self.pixels * (OPAQUE_BYTES if is_small else BYTES)
+        is_opaque = self._image.mode in ("RGB", "L", "1") and "transparency" not in self._image.info
+        return self.pixels * (OPAQUE_BYTES if is_opaque and self._image.format != "WEBP" else BYTES)
 
     def unpacked(self, channels: int) -> Image.Image:
         """The picture as it is to be seen, of one channel (luminance) or three, and what is transparent on white.

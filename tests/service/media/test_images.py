@@ -161,7 +161,7 @@ REFUSED = {
     "half a JPEG": (text_of(JPEG[: len(JPEG) // 2]), 422, "images", "the file is truncated or damaged"),
     "half a WebP": (text_of(file_of(noise(99, 99), "WEBP")[:900]), 422, "images", "the file is truncated or damaged"),
     "no pixels": (text_of(png_of(100, 100)), 422, "images", "the file is truncated or damaged"),
-    "a long side": (text_of(png_of(10**5, 10**5)), 413, "images", "has 10,000 million pixels, before"),
+    "a long side": (text_of(png_of(10**5, 10**5)), 413, "images", "has 10,000,000,576 pixels, before"),
     "many scans": (text_of(JPEG[:-2] + SCAN * 30 + JPEG[-2:]), 422, "images", "a JPEG of more than 100 scans"),
     "a URL": ("https://example.com/cat.png", 422, "images", "expected a file as base64; URLs are not loaded"),
     "a file": ("file:///etc/passwd", 422, "images", "expected a file as base64; URLs are not loaded"),
@@ -187,7 +187,7 @@ def test_a_narrow_picture_that_would_become_huge(client):
     """Where the shortest side has a fixed length, a picture of 1 x 4 million is 24 x 96 million."""
     response = client.post("/v1/attention/cropped", json={"images": text_of(png_of(1, 4_000_000))})
     assert (response.status_code, response.json()["field"]) == (413, "images")
-    assert "has 2,308 million pixels, before and after it is resized" in response.json()["detail"]
+    assert "has 2,308,000,000 pixels, before and after it is resized" in response.json()["detail"]
 
 
 def test_pictures_that_have_too_many_pixels_together(client, monkeypatch):
@@ -218,6 +218,11 @@ def test_a_large_picture_with_transparency_is_on_white(width, height):
     white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
     found = Picture(file_of(picture), "images").unpacked(3)
     np.testing.assert_array_equal(found, Image.alpha_composite(white, picture).convert("RGB"))
+
+
+def test_a_colour_that_is_transparent_counts_as_transparency():
+    transparent = file_of(noise(100, 100, "RGB"), transparency=(0, 0, 0))
+    assert Picture(transparent, "images").memory == Picture(file_of(noise(100, 100, "RGBA")), "images").memory
 
 
 def test_pictures_that_need_more_memory_than_there_is(tmp_path):
