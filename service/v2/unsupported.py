@@ -49,8 +49,13 @@ async def model_trace_settings(model: str, repository: ServedModels) -> dict[str
     return NO_TRACE
 
 
-@router.post("/trace/setting")
 @router.post("/models/{model}/trace/setting")
+async def change_model_trace_settings(model: str, request: Request, repository: ServedModels) -> dict[str, Any]:
+    repository.model(model)
+    return await change_trace_settings(request)
+
+
+@router.post("/trace/setting")
 async def change_trace_settings(request: Request) -> dict[str, Any]:
     changes = await read_body(request, TraceSettings)
     for name, value in (changes.model_extra or {}).items():

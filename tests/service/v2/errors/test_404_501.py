@@ -24,6 +24,7 @@ NO_MEMORY = "shared memory is not supported"
             for of in ("index", "models/adder/load")
         ),
         ("POST", "repository/other/models/adder/unload", 501, "expected an empty repository name"),
+        ("POST", "models/nothing/trace/setting", 404, UNKNOWN),
         ("POST", "trace/setting", 501, "tracing is not supported"),
         *(("POST", f"{of}sharedmemory/region/r/register", 501, NO_MEMORY) for of in ("system", "cuda")),
     ],
