@@ -387,7 +387,7 @@ def test_v2_says_where_interventions_are_accepted(client):
 
 
 def test_memory_beyond_the_limit_is_refused(generating):
-    with serving_in_process(generating / "models", max_memory_bytes=1 << 18) as service:
+    with serving_in_process(generating / "models", max_memory_bytes=400_000) as service:
         url = f"http://127.0.0.1:{service.port}{ATTENTION}"
         place = {"at": "weights", "queries": 40, "keys": 3, "scale": 0}
         hidden = {"at": "hidden", "scale": 0}

@@ -179,7 +179,7 @@ def test_many_cells_share_runs_within_the_limit_of_memory(generating, sweep):
     edges = {"at": "weights", "scale": 0, "layers": 1}
     body = {"input_ids": IDS * 4, "intervention": edges, "over": {"heads": "all", "queries": "all", "keys": "all"}}
     whole = np.array(sweep(edges, body["over"], input_ids=IDS * 4)["values"])
-    with serving_in_process(generating / "models", max_memory_bytes=200_000) as small:
+    with serving_in_process(generating / "models", max_memory_bytes=500_000) as small:
         response = httpx.post(f"http://127.0.0.1:{small.port}{SWEEP}", json=body, timeout=60)
     assert response.status_code == 200, response.text
     assert np.abs(np.array(response.json()["values"]) - whole).max() <= ERROR
