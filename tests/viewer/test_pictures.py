@@ -33,7 +33,7 @@ def number(locator, label):
 
 
 def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
-    page = open_page("model=mine&text=the+cat+sat", url=server)
+    page = open_page("model=mine&text=the+cat+sat&picture=false", url=server)
     expect(page.locator("#view canvas").first).to_be_visible()
     assert "Picture" not in page.get_by_role("tab").all_inner_texts()
     drag(page, ["drop"], "noise.png", noise(), "image/png")
@@ -69,7 +69,6 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
 
 def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page, server):
     page = open_page("model=mine&text=who+sat+on", url=server)
-    page.get_by_role("button", name="use the test picture").click()
     page.get_by_role("tab", name="Picture").click()
     page.get_by_role("textbox", name="text", exact=True).fill("who sat <image> on")
     page.wait_for_url(re.compile("image"))
@@ -84,11 +83,24 @@ def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page,
     page.get_by_role("textbox", name="text", exact=True).fill("who sat on")
     page.get_by_role("button", name="remove the picture").click()
     expect(page.get_by_role("tab", name="Picture")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_role("button", name="use the test picture")).to_be_visible()
+    expect(page.get_by_role("tab", name="Picture")).to_have_count(0)
+    page.get_by_role("button", name="use the test picture").click()
+    expect(page.get_by_role("tab", name="Picture")).to_have_count(1)
+    assert "picture=false" not in fragment(page)
+
+
+def test_a_link_to_a_selection_has_the_test_picture(open_page, server):
+    page = open_page("model=mine&query=20&view=head", url=server)
+    expect(page.get_by_role("region", name="input")).to_contain_text("29 of")
+    expect(page.get_by_role("tab", name="Head")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("tab", name="Picture")).to_have_count(1)
+    assert "query=20" in fragment(page)
 
 
 def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
-    page.get_by_role("button", name="use the test picture").click()
     expect(page.get_by_role("region", name="input")).to_contain_text("Test picture. It is inserted at <image>")
     expect(page.locator("#view")).to_contain_text("3 tokens")
 
@@ -96,7 +108,6 @@ def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
 def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server):
     """The heads in which a word looks at others, and another head's weights."""
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
-    page.get_by_role("button", name="use the test picture").click()
     words = page.get_by_role("group", name="prompt and generated text")
     expect(words).to_contain_text("picture (16 patches)")
     expect(words).not_to_contain_text("row 3")
@@ -122,7 +133,6 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
 def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     """On a scale that ends with the largest of their weights, however small it is."""
     page = open_page("model=mine&text=who+sat+on&view=generate&length=8&palette=greys", url=server)
-    page.get_by_role("button", name="use the test picture").click()
     expect(page.locator(".word.new")).to_have_count(8)
     strength = page.get_by_role("slider", name="strength of the colours")
     expect(strength).to_be_visible()
@@ -145,7 +155,6 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
 
 def test_heads_are_switched_off_beside_a_picture(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=ablate&ablated=[[0,1]]", url=server)
-    page.get_by_role("button", name="use the test picture").click()
     expect(page.get_by_role("table").last).to_contain_text("tired")
     expect(page.get_by_role("alert")).to_have_count(0)
 
@@ -153,6 +162,5 @@ def test_heads_are_switched_off_beside_a_picture(open_page, server):
 def test_the_other_text_has_the_same_picture(open_page, server):
     patch = json.dumps({"source": "the cat sat", "metric": "kl"})
     page = open_page(f"model=mine&text=who+sat+on&view=patch&{urlencode({'patch': patch})}", url=server)
-    page.get_by_role("button", name="use the test picture").click()
     expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
     expect(page.get_by_role("alert")).to_have_count(0)

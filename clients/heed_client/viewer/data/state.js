@@ -8,6 +8,7 @@
  * @property {string} text
  * @property {string} pair  second text of a pair
  * @property {import("heed/server/request.js").Random | null} random  seed and sizes of random tensors; null = the example
+ * @property {boolean} picture  start with the test picture, for a model that reads a picture in its text
  * @property {string[]} words  labels of the tokens of tensors; empty = those given with the tensors, or places
  * @property {string} target  text for the decoder of a model with two stacks
  * @property {boolean} sentence  run the sentence whose tensors come with the page
@@ -57,6 +58,7 @@ export const DEFAULTS = Object.freeze({
   pair: "",
   target: "",
   random: null,
+  picture: true,
   words: [],
   sentence: false,
   parameters: {},

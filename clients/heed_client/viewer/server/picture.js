@@ -158,6 +158,8 @@ export async function requestOf(files, preprocessor) {
   return { fields: { pixel_values: pixels }, words: [], picture: `${files[0].name}, ${width} × ${height} pixels` };
 }
 
+export const TEST = "test picture"; // its name
+
 /** The pixel_values of a built-in picture: a house, a tree and the sun. @param {Preprocessor} preprocessor */
 export function testPicture(preprocessor) {
   const context = paper(preprocessor);

@@ -1,7 +1,7 @@
 // The tensors of a model without a tokenizer: an example, a picture, random ones, files, JSON; labels of their tokens.
 import { html, useMemo, useState } from "vendor/preact.js";
 import { parseJson, readFile, SUFFIXES } from "heed/server/files.js";
-import { FORMATS, preprocessorOf, requestOf } from "heed/server/picture.js";
+import { FORMATS, preprocessorOf, requestOf, TEST } from "heed/server/picture.js";
 import { sortGiven, symbolsOf } from "heed/server/request.js";
 import { fromRequest, sizesOf } from "heed/server/run.js";
 import { DropTarget } from "heed/page/input/drop.js";
@@ -12,7 +12,7 @@ import { Choice, NumberField } from "heed/views/controls.js";
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
 
 const SOURCES = { example: "example", random: "random", own: "file or JSON" };
-const OF_PICTURES = { example: "test picture", picture: "picture file", random: "random tensors", own: "tensors" };
+const OF_PICTURES = { example: TEST, picture: "picture file", random: "random tensors", own: "tensors" };
 
 /** @param {TensorsProps} props */
 export function Tensors({

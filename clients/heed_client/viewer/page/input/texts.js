@@ -3,10 +3,8 @@ import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { SENTENCE } from "heed/data/state.js";
 import { DropTarget } from "heed/page/input/drop.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
-import { FORMATS, requestOf, testPicture } from "heed/server/picture.js";
+import { FORMATS, requestOf, TEST, testPicture } from "heed/server/picture.js";
 import { placeholderOf } from "heed/server/run.js";
-
-const TEST = "test picture";
 
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void}} TextsProps */
 
@@ -57,16 +55,16 @@ const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`
   <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
 
 /** The picture that the text is about. @param {TextsProps & {preprocessor: import("heed/server/picture.js").Preprocessor}} props */
-function PictureOfText({ model, settings, isSecond, request, setRequest, setError, preprocessor }) {
+function PictureOfText({ model, settings, set, isSecond, request, setRequest, setError, preprocessor }) {
   const placeholder = /** @type {import("heed/server/api.js").Placeholder} */ (placeholderOf(model));
-  const show = (/** @type {import("heed/server/run.js").Request} */ next) => {
+  const show = (/** @type {import("heed/server/run.js").Request | null} */ next) => {
     setError(null);
     setRequest(next);
+    if (!isSecond) set({ picture: next !== null }); // a link has no picture file, and starts with the test picture
   };
   const showTest = () => show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: TEST });
   useEffect(() => {
-    const isOpening = settings.text === SENTENCE && settings.query === null && settings.key === null;
-    if (isOpening && !isSecond && !request) showTest();
+    if (settings.picture && !isSecond && !request) showTest();
   }, [model]);
   const open = async (/** @type {File[]} */ files) => {
     try {
@@ -83,7 +81,7 @@ function PictureOfText({ model, settings, isSecond, request, setRequest, setErro
     ${
       request?.picture
         ? html`<p class="note">${request.picture === TEST ? "Test picture" : request.picture}. It is inserted at ${placeholder.token}, or before the text if the text has none.
-        <button onClick=${() => setRequest(null)}>remove the picture</button></p>`
+        <button onClick=${() => show(null)}>remove the picture</button></p>`
         : html`<button onClick=${showTest}>use the test picture</button>`
     }
     ${!isSecond && html`<${DropTarget} label="Drop a picture" onFiles=${open} />`}</div>`;
