@@ -81,7 +81,11 @@ def expect_row(page: Page, weights: np.ndarray) -> None:
 
 def percent(share: float) -> str:
     """A probability as the page has it."""
-    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.{1 if share < 0.0995 else 0}f} %"
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    if 0.9995 <= share < 1 - 1e-6:
+        return "> 99.9 %"
+    return f"{100 * share:.{1 if share < 0.0995 or 0.995 <= share < 1 - 1e-6 else 0}f} %"
 
 
 def expect_value(page: Page, weight: float) -> None:

@@ -245,9 +245,14 @@ export function short(value, top, isWide = true) {
   return Number(text) === 0 ? "·" : minus(text);
 }
 
-/** A share as text. @param {number} share */
-export const percent = (share) =>
-  share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+const WHOLE = 1 - 1e-6; // a sum of weights above it is 1, but for its rounding
+
+/** A share as text: 0 % and 100 % only of nothing and of all. @param {number} share */
+export function percent(share) {
+  if (share > 0 && share < 0.0005) return "< 0.1 %";
+  if (share >= 0.9995 && share < WHOLE) return "> 99.9 %";
+  return `${(100 * share).toFixed(share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)} %`;
+}
 
 /** A number of an output in a sentence: a weight as a percentage.
  *  @param {string} kind  the output @param {number} value @param {number} [error] */
