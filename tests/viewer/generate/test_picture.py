@@ -47,8 +47,12 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     last = answer["generated"][-1]
     page.locator(".word.new").last.click()
     expect_patches(page, row(last, "cross_weights"))
-    first = f"[CLS] {percent(row(last, 'cross_weights')[0])}"
-    expect(page.get_by_role("group", name="tokens other than patches").get_by_role("button")).to_have_text([first])
+    first = f"[CLS] ▲ {percent(row(last, 'cross_weights')[0])}"
+    others = page.get_by_role("group", name="tokens other than patches")
+    expect(others.get_by_role("button")).to_have_text([first])
+    expect(others).to_contain_text("▲ beyond the scale")
+    expect(page.get_by_role("group", name="generated")).to_contain_text("</s>")  # that the decoder begins with
+    expect(page.locator(".passages .legend")).to_have_count(0)  # no word has a colour
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     assert drawing.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")
     assert "pixelated" in drawing.find(f"{SVG}image").get("style")  # as on the page
@@ -58,7 +62,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     coloured = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
     chip, *patches = coloured
     assert token > max(weights)
-    assert chip.get("fill-opacity") == "0"  # the scale ends below its weight
+    assert chip.get("fill-opacity") == "1"  # the scale ends below its weight
     shares = [float(rect.get("fill-opacity")) for rect in patches]
     np.testing.assert_allclose(shares, [0.8 * weight / max(weights) for weight in weights], atol=6e-3)
     assert drawing.find(f"{SVG}filter").get("color-interpolation-filters") == "sRGB"  # colours as on the page
@@ -95,7 +99,6 @@ def point(page, patch, click=False):
 def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, shared_server):
     server = shared_server(readers("llava") / "models")
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server.url)
-    page.get_by_role("button", name="use the test picture").click()
     expect(page.get_by_role("group", name="prompt and generated text")).to_contain_text("picture (16 patches)")
     expect_end(page)
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()

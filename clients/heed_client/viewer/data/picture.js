@@ -49,17 +49,20 @@ export function weightsOf(
   return coloured(all, hidden, patches, isDiverging, settings);
 }
 
-/** Weights with the colours of patches; a token whose weight is larger than that of every patch has none.
+/** Weights with the colours of patches; a token whose weight is larger than that of every patch has the strongest.
  *  @param {Float32Array} values @param {Uint8Array} hidden @param {Patches} patches
  *  @param {boolean} isDiverging @param {Settings} settings @returns {Weights} */
 export function coloured(values, hidden, { special, rows, columns }, isDiverging, { scale }) {
   const high = largest(values.slice(special, special + rows * columns), isDiverging);
-  const levels = values.map((value, position) => {
-    const isBeyond = Number.isFinite(value) && Math.abs(value) > high;
-    return hidden[position] ? 0 : levelOf(isBeyond ? 0 : value, high, isDiverging, { scale, threshold: 0 });
-  });
+  const levels = values.map((value, position) =>
+    hidden[position] ? 0 : levelOf(value, high, isDiverging, { scale, threshold: 0 }),
+  );
   return { values, levels, hidden, high, isDiverging };
 }
+
+/** A sign before the weight of a token that is larger than that of every patch. @param {Weights} weights @param {number} position */
+export const beyond = ({ values, hidden, high }, position) =>
+  !hidden[position] && Number.isFinite(values[position]) && Math.abs(values[position]) > high ? "▲ " : "";
 
 /** The visible patch with the largest weight; null = no patch is visible.
  *  @param {Weights} weights @param {Patches} patches */

@@ -1,7 +1,7 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
 import { LOOKS, strength, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
-import { inQuotes, weightsOf } from "heed/data/picture.js";
+import { beyond, inQuotes, weightsOf } from "heed/data/picture.js";
 import {
   colourScale,
   heading,
@@ -71,7 +71,11 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
   const ring =
     held !== null && drawing.isPatch(held) ? rect(held, 'fill="none" stroke="#1d4e89" stroke-width="3"') : "";
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
-  const named = { marks: ticks(weights, settings.scale), name: scaleName(isShown, settings) };
+  const isBeyond = others.parts.some((part) => part.includes("▲"));
+  const named = {
+    marks: ticks(weights, settings.scale),
+    name: `${scaleName(isShown, settings)}${isBeyond ? ", ▲ beyond the scale" : ""}`,
+  };
   return svg(whole, top + height + under + below, [
     `<filter id="faded" color-interpolation-filters="sRGB"><feColorMatrix type="saturate" values="${round(1 - FADED * opacity)}"/></filter>`,
     heading(name),
@@ -95,7 +99,7 @@ function tokensBeside(weights, labels, drawing, settings, error, breadth) {
   let [x, y] = [EDGE, TITLE];
   const parts = labels.flatMap(({ text }, place) => {
     if (drawing.isPatch(place) || hidden[place] || !Number.isFinite(values[place])) return [];
-    const said = `${text} ${valueText(settings.kind, values[place], error)}`;
+    const said = `${text} ${beyond(weights, place)}${valueText(settings.kind, values[place], error)}`;
     const width = widthOf([said], 1);
     if (x > EDGE && x + width > breadth) [x, y] = [EDGE, y + CHIP + GAP];
     const left = x;

@@ -1,7 +1,7 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { format, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
-import { inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { beyond, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -144,6 +144,7 @@ function Picture({ attention, settings, set, shown, seen }) {
  *   drawing: PatchDrawing, table: Uint32Array, kind: string, error: number, place: number | null,
  *   onSelect: (position: number) => void}} props  without `weights` only the tokens are shown */
 export function OtherTokens({ labels, weights, drawing, table, kind, error, place, onSelect }) {
+  const isBeyond = labels.some((_, position) => !drawing.isPatch(position) && weights && beyond(weights, position));
   return html`<div class="token-text" role="group" aria-label="tokens other than patches">
       ${labels.map(({ text, special: isSpecial }, position) => {
         if (drawing.isPatch(position)) return null;
@@ -158,11 +159,12 @@ export function OtherTokens({ labels, weights, drawing, table, kind, error, plac
         const said = isHidden
           ? " hidden"
           : weights && !isMasked
-            ? ` ${valueText(kind, weights.values[position], error)}`
+            ? ` ${beyond(weights, position)}${valueText(kind, weights.values[position], error)}`
             : "";
         return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${isMasked ? "masked" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
           title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => onSelect(position)}>${text}${said}</button>`;
       })}
+      ${isBeyond && html`<span class="note">▲ beyond the scale</span>`}
     </div>`;
 }
 
