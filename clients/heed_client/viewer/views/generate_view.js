@@ -177,6 +177,7 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
   const last = words.length > 0 ? { row: words.length - 1, column: null } : null;
   const active = held ?? pointed ?? last;
   const line = shown && active && lineOf(shown, active.row, active.column);
+  const hasColours = !isCross || (source && source.length > 0) || active?.row === null; // else only the picture has them
 
   /** The level of a word, NaN = none, and its weight; of the picture the sum of its patches' weights. @param {HTMLElement} word */
   const weightOf = (word) => {
@@ -306,9 +307,7 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    <div class="tools">
-      ${shown && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} />`}
-    </div>
+    ${shown && hasColours && html`<div class="tools"><${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} /></div>`}
     ${words.length > 0 && html`<p class="note">Point at a word; a click, or Enter, pins it. The stronger the line below a word, the more probable it was.</p>`}
   </div>`;
 }
