@@ -1,7 +1,7 @@
 // The weights from a generated word to the patches of the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { format, percent } from "heed/data/display.js";
-import { shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { inQuotes, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { picturePalette } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -58,7 +58,16 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   const word = place === null ? "" : attention.rows[place].text;
   const best = strongest(weights, patches);
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
-  return html`<section class="seen" aria-label="picture"><h2>${place === null ? "Picture" : html`“${word}” looks at the picture: ${percent(shareOfPatches(weights, patches))}${best !== null && html`<small>, most at ${attention.columns[best].text}: ${percent(weights.values[best])}</small>`}`}</h2>
+  const title =
+    place === null
+      ? `Picture${key === null ? "" : `: ${inQuotes(attention.columns[key].text)} is selected`}`
+      : `“${word}” looks at the picture: ${percent(shareOfPatches(weights, patches))}${best === null ? "" : `, most at ${attention.columns[best].text}: ${percent(weights.values[best])}`}`;
+  return html`<section class="seen" aria-label="picture"><h2>${title}</h2>
+    <div class="tools">${
+      place === null
+        ? "Point at a word to see the patches that it looks at."
+        : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} />`
+    }</div>
     ${settings.kind === "cross_weights" && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
     <div class="picture" ref=${frame}>
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
@@ -67,7 +76,6 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
           const patch = patchAt(event);
           if (patch !== null) hold(patch);
         }}></canvas></div>
-    <div class="tools" style=${{ visibility: place === null ? "hidden" : "visible" }}><${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} /></div>
-    <p class="note">Point at a word to see the patches that it looks at. A click on a patch colours the words that look at it.</p>
+    <p class="note">A click on a patch colours the words that look at it.</p>
   </section>`;
 }
