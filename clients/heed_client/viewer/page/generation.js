@@ -174,6 +174,6 @@ const pairsOf = (tokens) => tokens.map(({ id, token }) => [id, token ?? ""]);
 /** @param {Generation} generation @param {number} count @returns {Text} */
 function textOf({ start, tokens, status, firstMs, totalMs, fresh }, count) {
   const shown = tokens.slice(0, count);
-  const [source, prompt, words] = [start.sourceWords, start.words, labelsOf(shown)];
+  const [source, prompt, words] = [start.sourceWords, start.words, labelsOf(shown, start.words.at(-1))];
   return { source, prompt, tokens: shown, words, status, firstMs, totalMs, fresh };
 }

@@ -34,6 +34,7 @@ export class ServerError extends Error {
  * @property {Preprocessor | null} [preprocessor]
  * @property {{quantized: {bits: number, errors: Record<string, number>} | null} | null} [generate]  null = cannot
  * @property {Record<string, (string | number)[]> | null} [interventions]  shapes of the activations that can be changed
+ * @property {{id: number, token: string} | null} [start]  the first token of its decoder, if it has a tokenizer for it alone
  * @property {string} [answer]  the name of its main output, if it is not `output`
  * @property {string[]} providers @property {Record<string, any>} example
  */

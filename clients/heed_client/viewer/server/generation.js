@@ -62,13 +62,14 @@ export function startOf(model, settings, input) {
   const begins = idsOf("decoder_input_ids");
   const isDefault = model.tokenizer !== null && !target; // the tokens after the first are those of the other views
   const ids = isDefault ? begins.slice(0, 1) : begins;
+  const named = ids.map((id) => (id === model.start?.id ? model.start.token : `#${id}`));
   const name = main ? "input_ids" : String(SOURCES.find((one) => one in tensors));
   const [, ...shape] = main ? [1, main.length] : tensors[name].shape;
   const data = main ?? Array.from(/** @type {Float32Array} */ (rowOfBatch(tensors[name], batch, 0)));
   return {
     ids,
-    words: words(targetWords.length ? targetWords : plainLabels(ids.map((id) => `#${id}`)), ids.length).map(
-      (label, i) => (i ? label : { ...label, special: true }),
+    words: words(targetWords.length ? targetWords : plainLabels(named), ids.length).map((label, i) =>
+      i ? label : { ...label, special: true },
     ),
     source: { [name]: tensor(main ? "int64" : "float32", [1, ...shape], data) },
     sourceWords: main ? words(source.filter(isToken), main.length) : [],
@@ -200,7 +201,7 @@ export class Generation {
    *  @param {string} kind @param {number} count */
   attention(kind, count) {
     const { model, start, tokens } = this;
-    const generated = labelsOf(tokens.slice(0, count));
+    const generated = labelsOf(tokens.slice(0, count), start.words.at(-1));
     const isCross = kind === "cross_weights";
     const keys = isCross ? (start.sourceWords ?? []) : [...start.words, ...generated.slice(0, -1)];
     const output = /** @type {import("heed/server/api.js").TensorDescription} */ (
@@ -320,8 +321,9 @@ export const chosenTokens = (chosen) =>
     return { id, token: token || null, text: "", probability: null, alternatives: [], isChosen };
   });
 
-/** The words of generated tokens. A token without text is special if it has the form of one. @param {Token[]} tokens @returns {Label[]} */
-export function labelsOf(tokens) {
+/** The words of generated tokens. A token without text is special if it has the form of one.
+ *  @param {Token[]} tokens @param {Label} [before]  the last of the prompt @returns {Label[]} */
+export function labelsOf(tokens, before) {
   const words = wordsOf(tokens.map(({ id, token }) => token ?? `#${id}`));
   // Whether the tokenizer marks no token that begins a word, but puts a blank before each.
   const isPlain = tokens.some(({ token, text }) => /^\s/.test(text) && !beginsWord(token ?? ""));
@@ -329,7 +331,8 @@ export function labelsOf(tokens) {
   return tokens.map(({ token, text, isChosen }, i) => {
     const special = !text && /^(<.*>|\[.*\])$/.test(token ?? "");
     const isPiece = token?.startsWith("##") ?? false;
-    const begins = isPlain ? isFirst || !text || /^\s/.test(text) : special || token === null || beginsWord(token);
+    const isOwn = special || token === null || beginsWord(token) || (i === 0 && before?.special);
+    const begins = isPlain ? isFirst || !text || /^\s/.test(text) : isOwn;
     isFirst = isChosen || (isFirst && !text);
     const word = isPiece ? String(token).slice(2) : words[i];
     return { text: word, special, padding: false, part: 0, ...((isPiece || !begins) && { joined: true }) };

@@ -99,9 +99,13 @@ export function modelOf(name) {
   return model;
 }
 
-/** A model that reads no text, but writes one, takes tensors. @param {Model} model @returns {Model} */
-const asShown = (model) =>
-  model.tokenizer && !model.inputs.some(({ name }) => name === "input_ids") ? { ...model, tokenizer: null } : model;
+/** A model that reads no text, but writes one, takes tensors. @param {Model} model @returns {Promise<Model>} */
+async function asShown(model) {
+  if (!model.tokenizer || model.inputs.some(({ name }) => name === "input_ids")) return model;
+  const begin = await tokenize(model.block, { text_target: "." }).catch(() => null); // without it, the id is shown
+  const start = begin && { id: begin.decoder_input_ids[0], token: begin.target_tokens[0] };
+  return { ...model, tokenizer: null, start };
+}
 
 const UNKNOWN = /^(\[UNK\]|<unk>)$/i;
 
