@@ -15,7 +15,7 @@ import {
   towerOf,
 } from "heed/server/run.js";
 import { DRAWING } from "heed/server/generation.js";
-import { patchesOf, preprocessorOf, seenBy } from "heed/server/picture.js";
+import { patchesOf, preprocessorOf, seenBy, TEST } from "heed/server/picture.js";
 import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
 import { same, textsOf } from "heed/data/alignment.js";
@@ -312,19 +312,20 @@ function aboutOf({ model, input, settings, request }, server) {
   const { text, pair, target, random, sentence, parameters, ablated } = settings;
   const isText = model.tokenizer !== null;
   const tensors = Object.entries(input.tensors).map(([name, { shape }]) => `${name} ${shape.join(" × ")}`);
-  const source =
-    request?.picture ?? (request ? "own" : random ? `random, seed ${random.seed}` : sentence ? "sentence" : "example");
+  const source = request ? "own" : random ? `random, seed ${random.seed}` : sentence ? "sentence" : "example";
+  const isTest = !isText && source === "example" && preprocessorOf(model) !== null;
+  const picture = request?.picture ?? (isTest ? TEST : "");
   const options = Object.entries(parameters).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
   const said = {
     model: `${model.block}, version ${model.version}`,
     weights: model.weights === "none" ? "" : model.weights,
     text: isText ? text : "",
-    picture: (isText && request?.picture) || "",
+    picture,
     "second text": isText ? pair : "",
     "text of the decoder": isText && input.target.length ? target || text : "",
     input: isText
       ? `${input.source.length} tokens${input.truncated ? ", truncated" : ""}`
-      : `${source}: ${tensors.join(", ")}`,
+      : `${picture ? "" : `${source}: `}${tensors.join(", ")}`,
     options: options.join(", "),
     "heads switched off": ablated.map((place) => place.join(".")).join(", "),
     server: server ? `${server.name} ${server.version}` : "",
