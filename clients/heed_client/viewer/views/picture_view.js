@@ -118,7 +118,7 @@ function Picture({ attention, settings, set, shown, seen }) {
       : html`${drawing.isPatch(place) ? html`<span class="patch-name">${name}</span>` : name} ${LOOKS_MOST[direction]} ${attention.columns[best].text}: <b>${weights.isDiverging ? weightOf(best) : percent(weights.values[best])}</b>
         ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its attention is on the picture</small>`}`;
   return html`<div class="tools">
-      <${Choice} label="the selection" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
+      <${Choice} label="selected patch or token" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
       <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} />
     </div>
