@@ -54,7 +54,10 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
   };
   const isOfKey = place === null || direction === "to";
   const own = (isOfKey ? attention.columns : attention.rows)[place ?? Number(settings.key)].text;
-  const name = `${title}, ${placeOf(attention, settings)}: what ${inQuotes(own)} ${isOfKey ? LOOKS.to : LOOKS.from}`;
+  const what = isOfKey
+    ? `which ${attention.isSelf ? "tokens" : "words"} look at ${inQuotes(own)}`
+    : `what ${inQuotes(own)} ${LOOKS.from}`;
+  const name = `${title}, ${placeOf(attention, settings)}: ${what}`;
   const [breadth, below] = (lower.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
   const whole = Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE;
   const labels = direction === "from" ? attention.columns : attention.rows;
