@@ -219,6 +219,11 @@ export function renormalised(matrix, rows, columns, settings) {
   return { ...matrix, values, error: shown.error };
 }
 
+const FADED = 0.1; // levels below it fade into the page
+
+/** The opacity of a word's colour: the lowest levels are those of the page. @param {number} level  NaN = none */
+export const faded = (level) => (level === level ? Math.min(1, level / FADED) : 0);
+
 /** The strength of a level: for values with two signs, the distance from 0. @param {Pick<Shown, "isDiverging">} shown @param {number} level */
 export const strength = ({ isDiverging }, level) => (isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0;
 

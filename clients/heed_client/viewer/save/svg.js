@@ -74,15 +74,17 @@ export const svg = (width, height, parts) =>
   `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" ` +
   `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
 
+/** Widths of words as they are here, without room around them. @param {string[]} words @param {number} [weight]  of the font */
+export function widths(words, weight = 400) {
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(1, 1).getContext("2d"));
+  context.font = `${weight} ${FONT}px system-ui, sans-serif`;
+  return words.map((word) => context.measureText(word).width);
+}
+
 /** Room for the longest word that is written: as wide as it is here, or in a mean font. @param {string[]} words @param {number} every */
 export function width(words, every) {
-  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(1, 1).getContext("2d"));
-  context.font = `${FONT}px system-ui, sans-serif`;
   const written = words.filter((_, i) => i % every === 0);
-  return (
-    10 +
-    Math.ceil(Math.max(...written.map((word) => Math.max(0.62 * FONT * word.length, context.measureText(word).width))))
-  );
+  return 10 + Math.ceil(Math.max(...widths(written), ...written.map((word) => 0.62 * FONT * word.length)));
 }
 
 /** @param {number} number */

@@ -1,14 +1,13 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
-import { levelOf, lineOf, LOOKS } from "heed/data/display.js";
+import { faded, levelOf, lineOf, LOOKS } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { FONT, heading, ofLine, PAGE, round, scale, svg, TITLE } from "heed/save/svg.js";
+import { heading, ofLine, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
 
 const EDGE = 8;
 const LINE = 24; // height of a line
-const LETTER = 0.58 * FONT; // mean width
-const BOLD = 0.66 * FONT; // of a generated word
+const BOLD = 600; // of a generated word
 const BLANK = 4;
 
 /** @typedef {import("heed/page/generation.js").Text} Text */
@@ -37,26 +36,30 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   };
   const held = !line ? -1 : isFrom ? prompt.length + query : Number(key);
   const all = [...prompt, ...words];
+  const texts = all.map(({ text }, place) => (place === first ? `picture (${count} patches)` : text));
+  const breadths = [...widths(texts.slice(0, prompt.length)), ...widths(texts.slice(prompt.length), BOLD)];
   let [x, y] = [EDGE, patches ? EDGE : TITLE];
-  const parts = all.map(({ text: word, joined }, place) => {
+  const parts = all.map(({ joined }, place) => {
     if (isOfPicture(place) && place > first) return "";
-    const text = place === first ? `picture (${count} patches)` : word;
-    const width = 4 + (place < prompt.length ? LETTER : BOLD) * Math.max(1, text.length);
+    const [text, width] = [texts[place], 4 + breadths[place]];
     if (!joined && x > EDGE) x += BLANK;
     if (x > EDGE && x + width > PAGE - EDGE) [x, y] = [EDGE, y + LINE];
     const own = level(place);
+    const share = faded(own);
     const [left, isNew] = [x, place >= prompt.length];
     x += width;
     const ring = place === held ? ' stroke="#1d4e89" stroke-width="2"' : "";
-    const colour = own === own ? textOn(table, own) : isNew ? "#000" : "#555";
+    const colour = share > 0.5 ? textOn(table, own) : isNew ? "#000" : "#555";
     return (
-      `<rect x="${round(left)}" y="${y}" width="${round(width)}" height="18" rx="3" fill="${own === own ? css(table, own) : "#fff"}"${ring}/>` +
-      `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${isNew ? ' font-weight="600"' : ""}>${escape(text)}</text>`
+      `<rect x="${round(left)}" y="${y}" width="${round(width)}" height="18" rx="3" fill="${css(table, own)}" fill-opacity="${round(share)}"${ring}/>` +
+      `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${isNew ? ` font-weight="${BOLD}"` : ""}>${escape(text)}</text>`
     );
   });
   const drawn = { ...ofLine(shown, row, column), ...(line && !isFrom && { high: line.top }) };
   parts.push(scale(drawn, settings, EDGE, y + LINE + 8));
-  parts.push(`<text x="${EDGE}" y="${y + LINE + 60}">bold: generated</text>`);
+  parts.push(
+    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? ", no box: later words and weights near 0" : ""}</text>`,
+  );
   const height = y + LINE + 70;
   if (patches) return svg(PAGE, height, parts);
   const word = held >= 0 ? `: what “${all[held].text}” ${isFrom ? LOOKS.from : LOOKS.to}` : "";

@@ -1,6 +1,6 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
+import { faded, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { inQuotes, patchesIn } from "heed/data/picture.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
@@ -39,7 +39,6 @@ const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const NEAR = 40; // px from the end of a text that count as its end
-const FADED = 0.1; // levels below it fade into the page
 const FIELDS = ["max_new_tokens", "temperature", "seed"];
 
 /** @param {Props} props */
@@ -193,7 +192,7 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
   const paint = useFrame(() => {
     for (const word of wordsIn(frame.current, "[data-word], [data-picture]")) {
       const { level } = weightOf(word);
-      const share = level === level ? Math.min(1, level / FADED) : 0; // the lowest levels are those of the page
+      const share = faded(level);
       word.style.background = share > 0 ? `color-mix(in srgb, ${css(table, level)} ${100 * share}%, transparent)` : "";
       word.style.color = share > 0.5 ? textOn(table, level) : "";
       const isActive =
