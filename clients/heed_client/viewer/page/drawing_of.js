@@ -55,10 +55,12 @@ export async function drawingOf(seen) {
   if (steps) return steps;
   if (settings.view === "ablate" && run && settings.ablated.length)
     return heatMaps(await ablated(run, settings), wholeTitle(title, about, { attention, settings }, null));
-  const svg = await toSvg(attention, shown, settings, title, globalMax(attention, settings));
-  const isGenerated = settings.view === "generate" && generated !== null;
-  if (!picture || !(settings.view === "picture" || isGenerated)) return svg;
-  return toPictureSvg(attention, shown, settings, title, picture, isGenerated ? svg : "");
+  if (picture && settings.view === "picture") return toPictureSvg(attention, shown, settings, title, picture);
+  if (picture && settings.view === "generate" && generated) {
+    const alignment = heatMaps([{ attention, shown, settings, title: "" }]);
+    return toPictureSvg(attention, shown, settings, title, picture, alignment);
+  }
+  return toSvg(attention, shown, settings, title, globalMax(attention, settings));
 }
 
 /** Which output and head. @param {ViewProps["settings"]} settings */

@@ -27,7 +27,8 @@ export function heatMaps(panels, title = "") {
   const breadth = left + Math.max(most * cell + 4, 300, width(legends, 1));
   const titles = panels.map((panel) => wrapped(panel.title, Math.floor(breadth / TITLE_CHARACTER)));
   const above = title ? LINE + 4 : 0;
-  const start = above + TITLE + LINE * (Math.max(...titles.map((lines) => lines.length)) - 1);
+  const hasTitles = panels.some((panel) => panel.title);
+  const start = above + (hasTitles ? TITLE + LINE * (Math.max(...titles.map((lines) => lines.length)) - 1) : 0);
   let [x, bottom] = [0, 0];
   const parts = panels.map((panel, i) => {
     const named = `<text y="${above + 20}" font-weight="600" font-size="14">${tspans(titles[i])}</text>`;
