@@ -5,9 +5,10 @@ import { tokenName } from "heed/data/tokens.js";
 
 /** @typedef {import("heed/server/ablation.js").NextToken} NextToken */
 
-/** A bar and a number. @param {{share: number, children?: unknown}} props  `share` of the longest bar */
-export const Chance = ({ share, children }) =>
-  html`<div><span class="chance" style=${{ width: `${100 * share}%` }}></span><b>${children}</b></div>`;
+/** A bar and a number. @param {{share: number, isAfter?: boolean, children?: unknown}} props  `share` of the longest bar;
+ *  `isAfter`: the bar is after the number */
+export const Chance = ({ share, isAfter = false, children }) =>
+  html`<div class=${isAfter ? "after" : ""}><span class="chance" style=${{ width: `${100 * share}%` }}></span><b>${children}</b></div>`;
 
 /** Bars before and after; a token that is not among those of one list is less probable than the last of it.
  *  @param {{before: NextToken[], after: NextToken[], title?: string, titles?: [string, string]}} props */

@@ -184,7 +184,7 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
   return html`<section class="guesses" aria-label="most likely tokens"><h2 role=${isHeld ? "status" : undefined}>${placeIn(lens, { row, column })}</h2>
     <table class="chances"><tbody>${guesses.map(
       ({ word, probability }) =>
-        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability}>${percent(probability)}<//></td></tr>`,
+        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability} isAfter=${true}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
     <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
