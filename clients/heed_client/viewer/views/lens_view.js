@@ -100,6 +100,7 @@ function Table({ lens, settings, set, pinned }) {
     event.preventDefault();
   };
   const final = guesses[layers.length - 1];
+  const hasRight = ranks.some((row) => row.includes(1));
   const cells = useMemo(
     () =>
       layers.map(
@@ -133,7 +134,7 @@ function Table({ lens, settings, set, pinned }) {
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
       <thead><tr><th scope="col">at</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
-    <p class="note"><b>Bold</b>: already the most likely token of the output. <u>Underlined</u>: the ${target(lens)}.${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
+    <p class="note"><b>Bold</b>: already the most likely token of the output.${hasRight && html` <u>Underlined</u>: the ${target(lens)}.`}${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
     <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} /></div>`;
 }
 
