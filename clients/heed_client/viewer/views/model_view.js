@@ -19,6 +19,8 @@ const SORTS = {
   held: "share on the pinned token",
 };
 
+const FEW = 6; // layers whose pictures all fit a window's height
+
 const TOPS = {
   row: "the largest of each query",
   matrix: "the largest of the head",
@@ -79,15 +81,16 @@ export function ModelView({ attention, settings, set }) {
     if (isWhole) performance.mark("heed-model-view-drawn");
   }, [attention, isWhole]);
   const isGrid = which < 0;
+  const example = [layers - 1, layers === heads ? heads - 2 : heads - 1]; // two numbers that differ
   const isMasked = useMemo(
     () => ready > 0 && showSmall(attention.small(0, 0), attention, settings).levels.some(Number.isNaN),
     [attention, ready > 0, hideSpecial, hideFirst, hidePadding],
   );
   return html`<p class="note meaning">Each square is a head: its queries from top to bottom, its keys from left to right, stronger colours for larger
-      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} Click one for its words.${layers > 1 && ` ${layers - 1}.${heads - 1} is ${attention.axis} ${layers - 1}, head ${heads - 1}.`}</p>
+      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} Click one for its words.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
-    <div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${{ "--heads": heads }}>
+    <div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${{ "--heads": heads, "--rows": layers <= FEW ? layers : 1 }}>
       ${places.map(
         ({
           layer,
