@@ -148,6 +148,13 @@ export function difference(after, before) {
   return { m: after.m, n: after.n, values, error: after.error + before.error };
 }
 
+/** A change with -Infinity where both matrices are masked. @param {Matrix} change
+ *  @param {(row: number, column: number) => boolean} isMasked  in both @returns {Matrix} */
+export const maskedChange = (change, isMasked) => ({
+  ...change,
+  values: change.values.map((value, at) => (isMasked(Math.floor(at / change.n), at % change.n) ? -Infinity : value)),
+});
+
 /** The largest absolute number that is finite. @param {Float32Array} values */
 export const largestChange = (values) =>
   values.reduce((top, value) => (Number.isFinite(value) ? Math.max(top, Math.abs(value)) : top), 0);

@@ -1,5 +1,5 @@
 // The changes when heads are switched off: of weights, of the output, of the next tokens.
-import { difference, largestChange } from "heed/data/matrix.js";
+import { difference, largestChange, maskedChange, maskOf } from "heed/data/matrix.js";
 import { infer, post } from "heed/server/api.js";
 import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
 import { textsAndMasks } from "heed/server/sweep.js";
@@ -53,7 +53,12 @@ export function changesOf(attention, before, ablated) {
   const off = new Set(ablated.map(String));
   const all = Array.from({ length: attention.layers * attention.heads }, (_, at) => {
     const [layer, head] = [Math.floor(at / attention.heads), at % attention.heads];
-    const matrix = difference(attention.small(layer, head), before.small(layer, head));
+    const [one, other] = [before, attention].map((side) => side.small(layer, head));
+    const [isMasked, isMaskedNow] = [one, other].map(maskOf);
+    const matrix = maskedChange(
+      difference(other, one),
+      (row, column) => isMasked(row, column) && isMaskedNow(row, column),
+    );
     return { layer, head, matrix, largest: largestChange(matrix.values) };
   });
   return all

@@ -2,7 +2,7 @@
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { Attention } from "heed/data/attention.js";
 import { largest, renormalised } from "heed/data/display.js";
-import { difference, maskOf } from "heed/data/matrix.js";
+import { difference, maskedChange, maskOf } from "heed/data/matrix.js";
 import { drawn, globalMax } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -34,11 +34,7 @@ export function between({ attention, settings }, { attention: second, settings: 
     });
     const change = difference({ ...one, values, error: other.error }, one);
     const [isMasked, isMaskedInOther] = [maskOf(before), maskOf(after)];
-    change.values.forEach((_, at) => {
-      const [i, j] = [Math.floor(at / n), at % n];
-      if (isMasked(i, j) && isMaskedInOther(pairs.rows[i], pairs.columns[j])) change.values[at] = -Infinity;
-    });
-    return change;
+    return maskedChange(change, (i, j) => isMasked(i, j) && isMaskedInOther(pairs.rows[i], pairs.columns[j]));
   };
   const { m, n, axis } = attention;
   const rows = bothLabels(attention.rows, second.rows, pairs.rows);
