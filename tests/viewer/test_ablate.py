@@ -30,13 +30,13 @@ def off(page, layer, head):
 def test_what_a_head_changes(open_page, answers):
     (before, output), (after, other) = answers
     page = open_page(f"{MODEL}&layer=0&head=1")
-    expect(page.locator(".heads-tools")).to_contain_text("all 8 heads are on")
+    expect(page.locator(".heads-tools")).to_contain_text("all 8 heads on")
     expect(page.get_by_role("button", name="switch all on")).to_be_disabled()
     expect(page.get_by_role("region", name="selected head")).to_have_count(0)
     off(page, 0, 1).click()
     expect(off(page, 0, 1)).to_have_attribute("aria-pressed", "true")
     change = np.abs(after - before).max((-1, -2))
-    expect(page.locator(".heads-tools")).to_contain_text("1 of 8 heads is off")
+    expect(page.locator(".heads-tools")).to_contain_text("1 of 8 heads off")
     head, row, column = np.unravel_index(np.abs(after - before)[1].argmax(), before[1].shape)
     said = f"“{row}” → “{column}” {before[1, head, row, column]:.4f} → {after[1, head, row, column]:.4f}"
     expect(page.locator(".ablate > .headline")).to_have_text(f"layer 1, head {head} changes most: {said}")
@@ -145,12 +145,12 @@ def test_with_the_keyboard_and_by_layer(open_page):
     for kind in ("change", "switch"):  # Tab reaches one of each
         expect(page.locator(f"[data-kind={kind}][tabindex='0']")).to_have_attribute("data-place", "1.1")
     page.get_by_role("button", name="layer 0: all off").click()
-    expect(table).to_contain_text("5 of 8 heads are off")
+    expect(table).to_contain_text("5 of 8 heads off")
     page.get_by_role("button", name="layer 1: all on").click()
-    expect(table).to_contain_text("4 of 8 heads are off")
+    expect(table).to_contain_text("4 of 8 heads off")
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "false")
     page.get_by_role("button", name="switch all on").click()
-    expect(table).to_contain_text("all 8 heads are on")
+    expect(table).to_contain_text("all 8 heads on")
 
 
 def test_only_answers_of_the_same_heads_are_compared(open_page):
@@ -162,7 +162,7 @@ def test_only_answers_of_the_same_heads_are_compared(open_page):
     page.route("**/infer", lambda _: None)  # never answered
     off(page, 0, 2).click()
     off(page, 0, 3).click()
-    expect(table).to_contain_text("3 of 8 heads are off")
+    expect(table).to_contain_text("3 of 8 heads off")
     expect(page.locator(".ablate > .headline")).to_be_empty()
     expect(chips).to_be_hidden()
 
@@ -171,7 +171,7 @@ def test_a_block_of_one_layer(open_page):
     page = open_page("model=multi_head&view=ablate")
     for head in range(8):
         off(page, 0, head).click()
-    expect(page.locator(".heads-tools")).to_contain_text("8 of 8 heads are off")
+    expect(page.locator(".heads-tools")).to_contain_text("8 of 8 heads off")
     chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
     expect(chips.first).not_to_contain_text("0.0000")
 

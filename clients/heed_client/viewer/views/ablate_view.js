@@ -17,7 +17,7 @@ import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
-import { ablatedTitles, placeOf } from "heed/views/comparison.js";
+import { ablatedTitles, headsOff, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 
@@ -82,7 +82,7 @@ export function AblateView({ attention, settings, set, run }) {
       ablated.length > 0 &&
       html`
       <${Outputs} labels=${attention.rows} before=${same.output} after=${part.value.output} />
-      ${same.tokens && part.value.tokens && html`<${NextTokens} before=${same.tokens} after=${part.value.tokens} />`}`
+      ${same.tokens && part.value.tokens && html`<${NextTokens} before=${same.tokens} after=${part.value.tokens} titles=${["all heads on", headsOff(run.settings)]} />`}`
     }</div>`;
 }
 
@@ -160,9 +160,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
     event.preventDefault();
   };
   const said =
-    ablated.length === 0
-      ? `all ${layers * heads} heads are on`
-      : `${ablated.length} of ${layers * heads} heads ${ablated.length === 1 ? "is" : "are"} off`;
+    ablated.length === 0 ? `all ${layers * heads} heads on` : `${ablated.length} of ${layers * heads} heads off`;
   const firstOff = Math.min(layers, ...ablated.map(([layer]) => layer));
   const isUnchanged = (/** @type {number} */ layer) =>
     layer <= firstOff &&
@@ -177,7 +175,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
   return html`<${Answer} attention=${attention} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
-        <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
+        <span role="status">${count === null ? said : `${count} of ${layers * heads} heads measured`}</span>
         ${
           effects &&
           html`<p class="note">Per cent: how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>

@@ -12,7 +12,7 @@ export const Chance = ({ share, isAfter = false, children }) =>
 
 /** Bars before and after; a token that is not among those of one list is less probable than the last of it.
  *  @param {{before: NextToken[], after: NextToken[], title?: string, titles?: [string, string]}} props */
-export function NextTokens({ before, after, title = "Next token", titles = ["all heads on", "some off"] }) {
+export function NextTokens({ before, after, title = "Next token", titles = ["unchanged", "changed"] }) {
   const highest = new Map(); // of each token, before or after
   for (const { id, probability } of [...before, ...after]) highest.set(id, Math.max(probability, highest.get(id) ?? 0));
   const names = [...before, ...after].sort((one, other) => highest.get(other.id) - highest.get(one.id));

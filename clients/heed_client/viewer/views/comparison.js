@@ -170,12 +170,14 @@ export function namesInSentence([first, second], one, other) {
   return [first, layer && second.startsWith(layer) ? second.slice(layer.length + 1) : second];
 }
 
+/** How many heads are switched off. @param {Settings} settings */
+export const headsOff = ({ ablated: { length } }) => (length === 1 ? "1 head off" : `${length} heads off`);
+
 /** Titles where heads are switched off. @param {Attention} attention @param {Settings} settings
  *  @returns {[before: string, after: string, change: string]} */
 export function ablatedTitles(attention, settings) {
   const name = placeOf(attention, settings);
-  const off = settings.ablated.length === 1 ? "1 head" : `${settings.ablated.length} heads`;
-  return [`Before: ${name}, all heads on`, `After: ${name}, ${off} off`, "Change: after minus before"];
+  return [`Before: ${name}, all heads on`, `After: ${name}, ${headsOff(settings)}`, "Change: after minus before"];
 }
 
 /** All maps of a comparison, side by side. @param {One} one @param {One | null} other

@@ -293,7 +293,7 @@ function Pinned({ grid, run, change, hasRun }) {
   return html`<section class="pinned" aria-label="pinned place">
     <p class="headline" role="status">${cellTitle(grid, pinned)} ${value !== null && html`<b>${number(value)}</b> <small>${valueText(grid, value).split(", ").slice(1).join(", ")}</small>`}
       <button onClick=${() => change({ cell: null })}>unpin</button></p>
-    <div class=${isOwn && run.isStale ? "stale-grid" : ""}>${isOwn && run.tokens && html`<${NextTokens} ...${run.tokens} titles=${["unchanged", "changed"]} />`}
+    <div class=${isOwn && run.isStale ? "stale-grid" : ""}>${isOwn && run.tokens && html`<${NextTokens} ...${run.tokens} />`}
     ${isOwn && run.outputs && html`<${OutputChanges} each=${run.outputs} />`}</div>
   </section>`;
 }
