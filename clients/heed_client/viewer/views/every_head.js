@@ -1,7 +1,7 @@
 // One token in every head of a layer, a row for each head; without one, how much attention each token gets.
 import { html } from "vendor/preact.js";
 import { complete, plainLabels, POOL } from "heed/data/attention.js";
-import { received, show } from "heed/data/display.js";
+import { largest, received, show } from "heed/data/display.js";
 import { inQuotes } from "heed/data/picture.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -49,10 +49,12 @@ export function EveryHead({ attention, settings, set, shown }) {
     hideFirst: false,
     hidePadding: false,
     renormalise: settings.renormalise && !isSide,
-    range: settings.range === "row" ? "row" : "matrix",
+    range: settings.range === "row" ? "row" : "global",
     query: settings.combine === "none" ? head : null,
     key: pinned === null || !others.includes(pinned) ? null : others.indexOf(pinned),
   });
+  const own = largest(value.all.small(0, 0).values, shown.isDiverging);
+  const top = place === null ? own : Math.max(own, shown.high || 0); // the scale of the text above, if it is large enough
   const hold = (/** @type {Partial<Settings>} */ { query: row, key: column }) => {
     const other = column === null || column === undefined ? null : others[column];
     const chosen =
@@ -76,7 +78,7 @@ export function EveryHead({ attention, settings, set, shown }) {
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
-    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} height=${heads * ROW + AROUND} lowest=${heads * ROW} rows="heads" tell=${tell} /></section>`;
+    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} top=${top} height=${heads * ROW + AROUND} lowest=${heads * ROW} rows="heads" tell=${tell} /></section>`;
 }
 
 /** The weights from a query, or to a key, in each head of a layer.

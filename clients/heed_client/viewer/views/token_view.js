@@ -183,7 +183,7 @@ function Text({ attention, settings, set, shown }) {
     ${
       place !== null &&
       html`<${RankedHeads} attention=${attention} settings=${settings} set=${set}
-      title=${direction === "from" ? `Heads in which “${attention.rows[place].text}” looks most at one token` : `Heads in which one token looks most at “${attention.columns[place].text}”`} />`
+      title=${direction === "from" ? `Heads ranked by the largest weight from “${attention.rows[place].text}”` : `Heads ranked by the largest weight to “${attention.columns[place].text}”`} />`
     }
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${shown} />`;
 }
