@@ -126,13 +126,13 @@ function Parameters({ actions, change, grid, aligned }) {
     </div>
     <div role="group" aria-label="what is measured">
       <${Told} text=${MEANINGS.measure[metric]}><${Choice} label="measure" value=${metric} options=${metrics} onChange=${(/** @type {any} */ metric) => change({ metric })} />
-      ${Array.from({ length: TOKENS[metric] ?? 0 }, (_, i) => {
+      <span class="token-pair">${Array.from({ length: TOKENS[metric] ?? 0 }, (_, i) => {
         const write = (/** @type {string} */ text) =>
           change({ tokens: tokens.map((token, j) => (i === j ? text || (defaults[i] ?? "") : token)) });
         const value = tokens[i] || (defaults[i] ?? "");
         return html`<label>${i ? "minus" : "of"} <${TokenField} list=${`${id}-tokens`} value=${value} onToken=${write}
           ...${invalid(id, "metric", errors)} /></label>${value.startsWith("#") && known[value] && html`<span>“${known[value]}”</span>`}`;
-      })}<//>
+      })}</span><//>
       <datalist id=${`${id}-tokens`}>${Object.entries(known).map(([token, name]) => html`<option value=${token} label=${token.startsWith("#") ? `${token} “${name}”` : token}></option>`)}</datalist>
       ${isOfPosition(model, metric) && html`<${Told} text=${MEANINGS.position}><${Choice} label=${model.tokenizer?.next_tokens ? "after" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} /><//>`}
       <div class="tools">${
