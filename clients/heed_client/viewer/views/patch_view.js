@@ -244,8 +244,8 @@ function GridLegend({ grid, shown }) {
     return `linear-gradient(to right, ${Array.from({ length: STOPS + 1 }, (_, i) => css(table, level(i))).join(",")})`;
   }, [isDiverging, theme, low, high, start, end]);
   const share = (/** @type {number} */ value) => (value - start) / (end - start);
-  const marks = [start, end].filter((value) => Math.abs(share(value) - share(unchanged)) > NEAR);
-  if (isDiverging || !marks.includes(start)) marks.push(unchanged);
+  const isApart = [start, end].every((value) => Math.abs(share(value) - share(unchanged)) > NEAR);
+  const marks = [start, end, ...(isApart ? [unchanged] : [])];
   const place = (/** @type {number} */ value) => `${100 * share(value)}%`;
   const isInside = source !== null && source >= start && source <= end;
   return html`<div class="legend grid-legend">
