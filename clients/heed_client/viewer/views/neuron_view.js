@@ -48,8 +48,8 @@ export function NeuronView({ attention, settings, set, run }) {
       html`<p class="headline">${sentence(attention, value, query, settings.key)}</p>
       <div class="neurons-frame"><table class="neurons" onPointerLeave=${() => setPointed(null)}>
       <thead>
-        <tr><th scope="row">query ${numbered(attention.rows[query], query)}</th>
-          <td>${strip("query vector q", "q", value.query, 0)}</td><td class="note" colspan="3">query vector q, times the scale</td></tr>
+        <tr><th scope="row">query ${numbered(attention.rows[query], query)} <small>(× scale)</small></th>
+          <td>${strip("query vector q", "q", value.query, 0)}</td><td colspan="3"></td></tr>
         <tr><th scope="col">key</th><th scope="col">key vector k</th><th scope="col">q × k</th><th scope="col">sum</th><th scope="col">weight</th></tr>
       </thead>
       <tbody>${shown.map(
