@@ -31,7 +31,8 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
         stage,
-      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} data-sign=${stage.sign}>
+        i,
+      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} data-sign=${stage.sign} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
         <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}
