@@ -288,6 +288,8 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
       }),
     [prompt, isCross, patches?.start, patches?.end],
   );
+  const top = Math.max(...text.tokens.map(({ probability }) => probability ?? 0)) || 1;
+  const chanceOf = (/** @type {number | null} */ probability) => (probability === null ? undefined : probability / top);
   const generatedWords = useMemo(
     () =>
       words.map((label, i) =>
@@ -296,7 +298,7 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
           i,
           isCross ? null : prompt.length + i,
           text.tokens[i].isChosen ? "new chosen" : "new",
-          text.tokens[i].probability ?? undefined,
+          chanceOf(text.tokens[i].probability),
         ),
       ),
     [text, isCross],
@@ -332,7 +334,7 @@ function sentence(attention, active, line, other, kind, error) {
 
 /** A word of running text; a blank is before it unless it continues a word.
  *  @param {Label} label @param {number | null} row @param {number | null} column @param {string} kind
- *  @param {number} [probability] */
+ *  @param {number} [probability]  as a share of that of the most probable word */
 function wordSpan({ text, special, joined }, row, column, kind, probability) {
   const look = `word ${kind} ${special ? "special" : ""}`;
   const word =
