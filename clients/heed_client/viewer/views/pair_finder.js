@@ -100,7 +100,8 @@ function Headline({ attention, settings, best }) {
 /** The words as buttons: the first click holds the query, the second the key. @param {ViewProps} props */
 function Words({ attention, settings, set }) {
   const { m, n, rows, columns, isSelf } = attention;
-  const { query, key } = settings;
+  const { query, key, kind } = settings;
+  const names = kind === "cross_weights" ? ["decoder", "encoder"] : ["queries", "keys"];
   const both = useMemo(() => (isSelf ? [rows] : [rows, columns]), [attention]);
   if (Math.max(m, n) > MOST_WORDS) return null;
   const click = (/** @type {boolean} */ isQuery, /** @type {number} */ place) => {
@@ -113,25 +114,26 @@ function Words({ attention, settings, set }) {
     else set({ query: place === query ? null : place, key: null, direction: "from" });
   };
   return both.map(
-    (labels, side) => html`<${Line} labels=${labels} name=${isSelf ? "words" : side === 0 ? "queries" : "keys"}
+    (labels, side) => html`<${Line} labels=${labels} name=${isSelf ? "words" : names[side]} isNamed=${!isSelf}
       query=${side === 0 ? query : null} held=${isSelf || side === 1 ? key : null} onClick=${(/** @type {number} */ place) => click(side === 0, place)} />`,
   );
 }
 
 /** One line of words: Tab reaches one of them, arrow keys the others.
- *  @param {{labels: Label[], name: string, query: number | null, held: number | null, onClick: (place: number) => void}} props */
-function Line({ labels, name, query, held, onClick }) {
+ *  @param {{labels: Label[], name: string, query: number | null, held: number | null, isNamed: boolean, onClick: (place: number) => void}} props */
+function Line({ labels, name, isNamed, query, held, onClick }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const tab = Math.min(query ?? held ?? 0, labels.length - 1);
   useEffect(() => {
     const word = /** @type {HTMLElement | undefined} */ (box.current?.children[held ?? query ?? 0]);
     if (word && box.current) box.current.scrollLeft = word.offsetLeft - box.current.clientWidth / 2; // on a phone
   }, [query, held]);
-  return html`<div class="pair-words" role="group" aria-label=${name} ref=${box} onKeyDown=${arrowKeys}>
+  const words = html`<div class="pair-words" role="group" aria-label=${name} ref=${box} onKeyDown=${arrowKeys}>
     ${labels.map(
       ({ text, special, padding }, place) => html`<button key=${place} tabindex=${place === tab ? 0 : -1}
       class=${`${place === query ? "query" : ""} ${place === held ? "key" : ""} ${padding ? "padding" : special ? "special" : ""}`}
       aria-pressed=${place === query || place === held} onClick=${() => onClick(place)} title=${text} dir="auto">${text}</button>`,
     )}
   </div>`;
+  return isNamed ? html`<div class="pair-line"><span class="note">${name}</span>${words}</div>` : words;
 }
