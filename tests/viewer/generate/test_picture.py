@@ -51,7 +51,9 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     others = page.get_by_role("group", name="tokens other than patches")
     expect(others.get_by_role("button")).to_have_text([first])
     expect(others).to_contain_text("▲ beyond the scale")
-    expect(page.get_by_role("group", name="generated", exact=True)).to_contain_text("</s>")  # that the decoder begins with
+    expect(page.get_by_role("group", name="generated", exact=True)).to_contain_text(
+        "</s>"
+    )  # that the decoder begins with
     expect(page.locator(".passages .legend")).to_have_count(0)  # no word has a colour
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     assert drawing.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")

@@ -67,10 +67,8 @@ export const openingKind = (model) => {
   return reads && kinds.includes("cross_weights") ? "cross_weights" : (kinds[0] ?? "weights");
 };
 
-/**
- * The tower of a model that returns this output, as a model of texts or of images; another model is unchanged.
- * @param {Model} model @param {string} kind @returns {Model}
- */
+/** The tower of a model that returns this output, as a model of texts or of images; another model is unchanged.
+ *  @param {Model} model @param {string} kind @returns {Model} */
 export function towerOf(model, kind) {
   if (!model.outputs.some(({ name }) => name === "text_embedding")) return model;
   const isOfImages = kind === "vision_weights";
