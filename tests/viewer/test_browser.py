@@ -47,7 +47,7 @@ def test_the_sentence_is_in_the_link_and_leaves_it_with_its_tensors(open_page):
     page = open_page(EXAMPLE)
     expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
     page.get_by_role("tab", name="Steps").click()
-    page.get_by_role("spinbutton", name="query 0", exact=True).fill("0.5")
+    page.get_by_role("textbox", name="query 0", exact=True).fill("0.5")
     page.get_by_role("tab", name="Head").click()
     expect(page).not_to_have_url(re.compile("sentence=true"))
     expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “")

@@ -62,9 +62,9 @@ def test_an_edited_number_is_run_again(open_page):
     paste(page, query=QUERY, key=KEY, value=VALUE)
     q, k, v = np.array(QUERY), np.array(KEY), np.array(VALUE)
     wait_for(page, "weight", attend(q, k)[0, 1])
-    page.get_by_role("spinbutton", name="query 2").fill("1.25")
-    page.get_by_role("spinbutton", name="key 0").fill("0.5")  # before the first edit is answered
-    page.get_by_role("spinbutton", name="value 1").fill("-4")
+    page.get_by_role("textbox", name="query 2").fill("1.25")
+    page.get_by_role("textbox", name="key 0").fill("0.5")  # before the first edit is answered
+    page.get_by_role("textbox", name="value 1").fill("-4")
     q[0, 2], k[1, 0], v[1, 1] = 1.25, 0.5, -4
     wait_for(page, "weight", attend(q, k)[0, 1])
     np.testing.assert_allclose(cells(page, "output"), attend(q, k)[0] @ v, atol=ERROR)
@@ -114,7 +114,7 @@ def test_vectors_before_and_after_the_projections_of_a_block(open_page, heed):
     }.items():
         np.testing.assert_allclose(cells(page, label), numbers, atol=ERROR)
     assert number(page, "score") == pytest.approx(answer.scores[0, 1, 1, 2], abs=ERROR)
-    assert page.get_by_role("spinbutton", name="query").count() == 64
+    assert page.get_by_role("textbox", name="query").count() == 64
 
 
 def test_a_pointed_query_is_marked_in_each_tensor(open_page):

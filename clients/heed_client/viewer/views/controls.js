@@ -1,5 +1,6 @@
 // Labelled choices, switches and numbers.
 import { html, useState } from "vendor/preact.js";
+import { minus } from "heed/data/display.js";
 import { isTrained } from "heed/server/api.js";
 
 /** @typedef {Record<string, string | Record<string, string>>} Choices  titles by name; those of a group by the group's title */
@@ -109,21 +110,24 @@ export const numbers = (count) => Object.fromEntries(Array.from({ length: count 
 
 /**
  * A field for a number, which applies as soon as it is valid; the text is kept until the field is left, and then corrected.
- * @param {{value: number | "", isAllowed?: (number: number) => boolean, onNumber: (number: number | undefined) => void} & Record<string, unknown>} props
+ * As a text it has the minus sign of other numbers, but no steps.
+ * @param {{value: number | "", type?: "number" | "text", isAllowed?: (number: number) => boolean, onNumber: (number: number | undefined) => void} & Record<string, unknown>} props
  *   undefined = nothing is written
  */
-export function NumberField({ value, isAllowed = Number.isFinite, onNumber, ...attributes }) {
+export function NumberField({ value, type = "number", isAllowed = Number.isFinite, onNumber, ...attributes }) {
   const [draft, setDraft] = useState(/** @type {string | null} */ (null));
   const enter = (/** @type {any} */ event) => {
     const { value: text, validity } = event.currentTarget;
     setDraft(text);
-    if (validity.badInput) return; // "-" or "1e": the number is incomplete
-    if (text === "") onNumber(undefined);
-    else if (isAllowed(Number(text))) onNumber(Number(text));
+    const number = Number(text.replaceAll("−", "-"));
+    if (validity.badInput || Number.isNaN(number)) return; // "-" or "1e": the number is incomplete
+    if (text.trim() === "") onNumber(undefined);
+    else if (isAllowed(number)) onNumber(number);
   };
   const end = (/** @type {any} */ event) => {
     if (event.currentTarget.validity.badInput) event.currentTarget.value = "";
     setDraft(null);
   };
-  return html`<input type="number" ...${attributes} value=${draft ?? value} onInput=${enter} onBlur=${end} />`;
+  const written = type === "text" ? minus(String(value)) : value;
+  return html`<input type=${type} ...${attributes} value=${draft ?? written} onInput=${enter} onBlur=${end} />`;
 }
