@@ -166,3 +166,15 @@ def test_the_display_is_closed_at_first_and_stays_as_it_is_left(open_page):
     button.click()
     page.reload()
     expect(page.get_by_role("combobox", name="scale")).to_have_value("log")
+
+
+def test_a_share_is_all_or_nothing_only_if_nothing_is_left(open_page):
+    page = open_page("model=bert")
+    said = page.evaluate(
+        """async () => {
+          const { percent } = await import("heed/data/display.js");
+          return [0, 1e-5, 0.004, 0.5, 0.994, 0.996, 0.99996, 1 - 1e-8, 1].map(percent);
+        }"""
+    )
+    texts = ["0.0", "< 0.1", "0.4", "50", "99", "99.6", "> 99.9", "100", "100"]
+    assert said == [f"{text} %" for text in texts]

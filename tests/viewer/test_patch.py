@@ -90,6 +90,9 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     legend = page.locator(".legend")
     for name in ("unchanged", "source"):
         expect(legend).to_contain_text(f"{answer[name]:.4g}".replace("-", "−"))
+    known = [answer["unchanged"], *np.ravel(answer["values"])]
+    for end, value in ((legend.locator("small").nth(0), min(known)), (legend.locator("small").nth(1), max(known))):
+        expect(end).to_have_text(f"{float(f'{value:.3g}'):g}".replace("-", "−"))
     change = np.abs(np.array(answer["values"]) - answer["unchanged"])
     layer, position = np.unravel_index(change.argmax(), change.shape)
     said = f"logit difference changes most at layer {layer}, “{WORDS[position]}”"
