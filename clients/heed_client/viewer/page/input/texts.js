@@ -64,8 +64,10 @@ function PictureOfText({ model, settings, set, isSecond, request, setRequest, se
   };
   const showTest = () => show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: TEST });
   useEffect(() => {
-    if (settings.picture && !isSecond && !request) showTest();
-  }, [model]);
+    if (isSecond || settings.picture === (request !== null)) return;
+    if (settings.picture) showTest();
+    else setRequest(null); // the link was changed
+  }, [model, settings.picture]);
   const open = async (/** @type {File[]} */ files) => {
     try {
       show(await requestOf(files, preprocessor));
