@@ -1,7 +1,7 @@
 """Take the documentation's pictures of the viewer from a running server: `python -m scripts.viewer_picture [URL]`.
 
-Those of an alignment and of patches are taken if the server has `reverse_words`, which `examples/reverse_words.py`
-trains.
+A server with `reverse_words`, which `examples/reverse_words.py` trains, gives those of an alignment and of patches;
+one with `scaled_dot_product` and without a model of texts that of the built-in example.
 """
 
 import shutil
@@ -24,13 +24,10 @@ PATCHED = {
 
 
 def main(url: str = "http://127.0.0.1:8000") -> None:
-    """Open the page like any user, and save its pictures: the built-in example, the alignment, and patches."""
+    """Open the page like any user, and save its pictures: the built-in example, or the alignment and patches."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 760}, color_scheme="light")
-        page.goto(url)
-        expect(page.locator(".selection")).to_contain_text("animal")
-        take(page, "viewer.png")
         names = [line["block"] for line in httpx.get(f"{url}/v1/attention").json()["blocks"]]
         if REVERSE_WORDS in names:
             page.set_viewport_size({"width": 1100, "height": 880})
@@ -40,6 +37,10 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
             page.goto(f"{url}/#model={REVERSE_WORDS}&{urlencode(PATCHED)}")
             expect(page.get_by_role("region", name="next tokens")).to_contain_text("slept")
             take(page, "patch.png")
+        else:
+            page.goto(url)
+            expect(page.locator(".selection")).to_contain_text("animal")
+            take(page, "viewer.png")
 
 
 def take(page: Page, name: str) -> None:
