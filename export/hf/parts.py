@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel, masking_utils
-from transformers.utils import is_tracing
+from transformers.utils.import_utils import is_tracing
 
 from export.hf.packed.at_once import AllAtOnce
 from export.hf.packed.positioned import patches_of, positioned_tower
@@ -93,7 +93,11 @@ def _one_sequence_in_a_row() -> Iterator[None]:
     With the mask of [n, n], a causal model could not use a kernel for causal attention.
     """
     find = masking_utils.find_packed_sequence_indices
-    masking_utils.find_packed_sequence_indices = lambda positions: None if is_tracing(positions) else find(positions)
+
+    def found(position_ids: Tensor) -> Tensor | None:
+        return None if is_tracing(position_ids) else find(position_ids)
+
+    masking_utils.find_packed_sequence_indices = found
     try:
         yield
     finally:

@@ -112,13 +112,11 @@ def _with_all_pairs(signature: Signature, graph: Graph, outputs: Collection[str]
     of_layers -= number_count(signature, stacked & graph.outputs & {*outputs}, sizes)
     of_others = number_count(signature, pairwise - stacked, sizes)
     copies = signature.spec.pair_numbers
-    if not stacked and graph.inputs - {
-        "scale",
-        *(name for name, tensor in signature.inputs.items() if tensor.required),
-    }:
+    options = graph.inputs - {name for name, tensor in signature.inputs.items() if tensor.required or name == "scale"}
+    if options and not stacked:
         copies += OPTION_COPIES
-    of_masks = _of_masks(signature, sizes)
-    return of_layers + of_others + copies * score_count(signature, sizes) + of_masks + _of_rows(signature, sizes)
+    of_scores = copies * score_count(signature, sizes) + _of_masks(signature, sizes)
+    return of_layers + of_others + of_scores + _of_rows(signature, sizes)
 
 
 def _in_parts(signature: Signature, rows: int, of_outputs: int, sizes: Sizes) -> int:
