@@ -161,7 +161,7 @@ def test_pointer_and_keys_select_patches(open_model, vision):
     for key in ("ArrowUp",) * 5 + ("ArrowLeft",) * 7:  # the last ones are past the edge
         canvas.press(key)
     expect(selection).to_contain_text("row 0, column 0 looks at")
-    page.get_by_role("combobox", name="the selection").select_option("is looked at by")
+    page.get_by_role("combobox", name="selected patch or token").select_option("is looked at by")
     expect(selection).to_contain_text("row 0, column 0 is looked at by")
     expect_row(page, weights[:, 1])
     canvas.hover(position=middle(page, 2, 2))
@@ -190,7 +190,7 @@ def test_the_first_sentence_names_the_patch_and_each_head_has_its_picture(open_m
         expect(heads.nth(head)).to_have_attribute("aria-pressed", "true")
         heads.nth(2).click()
     expect_row(page, weights[2, 0])
-    page.get_by_role("combobox", name="the selection").select_option("is looked at by")
+    page.get_by_role("combobox", name="selected patch or token").select_option("is looked at by")
     expect(page.locator(".headline")).to_contain_text("“[CLS]” is looked at most by row")
     large, small = (pixels(page, f"{selector} canvas").astype(float) for selector in (".picture >", ".head-pictures"))
     assert large.shape[1] > small.shape[1] > 0
