@@ -229,6 +229,7 @@ def block_spec(
         "on_request": [name for name in block.outputs if name in (LSE, *block.rare)],
         "depth": block.depth,
         "pair_numbers": block.pair_numbers,
+        "linear": block.linear,
         "learned": learned,
         "example": example,
         "tolerance": {name: max(check.budget for check in results if check.output == name) for name in block.outputs},

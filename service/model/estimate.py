@@ -29,6 +29,11 @@ MASK_COPIES = 4  # of the mask that a model makes for all of its layers
 # Of a block's scores, for their masks, biases and positions, in a graph that has any of these: they take 5 to 8 copies,
 # the graph without them takes 2.
 OPTION_COPIES = 6
+# Of a block's queries, keys and values, split into heads. A block that projects fewer key heads copies them for each
+# query head.
+HEAD_COPIES, GROUPED_COPIES = 3, 9
+# Rows of which causal linear attention has a state of its own, and the copies of their states and pairs.
+CHUNK, STATE_COPIES, CHUNK_COPIES = 64, 3, 2
 PAIRWISE = frozenset(("weights", "scores", *STACKS))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
@@ -96,7 +101,7 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
         numbers = _in_parts(signature, graph.spec.rows, of_outputs, sizes)
         if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
             numbers += _causal_copies(signature, spec, sizes)
-    return ITEM_BYTES * (copied + numbers + of_outputs)
+    return ITEM_BYTES * (copied + numbers + of_outputs + _of_states(signature, inputs, sizes))
 
 
 def _with_all_pairs(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
@@ -116,7 +121,8 @@ def _with_all_pairs(signature: Signature, graph: Graph, outputs: Collection[str]
     if options and not stacked:
         copies += OPTION_COPIES
     of_scores = copies * score_count(signature, sizes) + _of_masks(signature, sizes)
-    return of_layers + of_others + of_scores + _of_rows(signature, sizes)
+    of_heads = 0 if stacked else _of_heads(signature, sizes)
+    return of_layers + of_others + of_scores + of_heads + _of_rows(signature, sizes)
 
 
 def _in_parts(signature: Signature, rows: int, of_outputs: int, sizes: Sizes) -> int:
@@ -136,6 +142,29 @@ def _in_parts(signature: Signature, rows: int, of_outputs: int, sizes: Sizes) ->
 def _group(spec: BlockSpec, sizes: Sizes) -> int:
     """How many heads of queries share one of keys."""
     return prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
+
+
+def _of_heads(signature: Signature, sizes: Sizes) -> int:
+    """Numbers of the queries, keys and values of all heads of a block."""
+    assert signature.spec is not None, "only blocks have heads"
+    *heads, m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
+    present = signature.outputs.get("present_key")
+    group = heads[-1] // dim_size(present.shape[1], sizes) if present and len(present.shape) == len(heads) + 2 else 1
+    is_copied = group > 1 and signature.spec.learned > 0
+    rows = m + (n if is_copied else n // group)
+    return (GROUPED_COPIES if is_copied else HEAD_COPIES) * prod(heads) * rows * dim_size(signature.spec.depth, sizes)
+
+
+def _of_states(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
+    """Numbers of the states of linear attention: one for each head; if causal, one for each chunk of rows."""
+    if signature.spec is None or not signature.spec.linear:
+        return 0
+    *heads, m, _ = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
+    width, of_values = sizes["d_k"], sizes["d_v"]
+    if not inputs.get("is_causal", False):
+        return prod(heads) * width * of_values
+    of_chunk = STATE_COPIES * width * of_values + CHUNK * (width + of_values) + CHUNK_COPIES * CHUNK**2
+    return prod(heads) * math.ceil(m / CHUNK) * of_chunk
 
 
 def _of_masks(signature: Signature, sizes: Sizes) -> int:
@@ -205,4 +234,5 @@ def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     rest = NUMBER_SIZE * numbers + MATRIX_SIZE * matrices
     rows = row_count(signature, sizes)
     of_score = dim_size(signature.spec.depth, sizes) + SCORE_SIZE
+    rest += SCORE_SIZE * _of_states(signature, inputs, sizes)
     return number_count(signature, _stacks(signature), sizes) * of_score + rows * signature.spec.learned + rest

@@ -73,6 +73,7 @@ class BlockSpec(BaseModel, frozen=True):
     left_out: dict[str, int]  # dimensions that only optional inputs have -> their size without these inputs
     depth: int | str  # multiply-adds for each pair of query and key
     pair_numbers: int = 0  # of float32 for each pair, that are in memory beside scores and weights
+    linear: bool = False  # keys and values are summed into a state of [d_k, d_v] for each head
     learned: int  # multiply-adds for each row: the numbers in the learned matrices
     rows: tuple[int | str, ...] = ()  # dimensions whose product is the number of rows; () = the output's but its last
     image_rows: tuple[int | str, ...] = ()  # the same of the images of a model of texts and images; () = none

@@ -48,6 +48,15 @@ for case in json.loads(sys.argv[2]):
 SMALL = 30_000_000  # bytes, of what a run keeps beside tensors of pairs
 SIZES = {"batch": 1, "heads": 2, "kv_heads": 2, "m": 2000, "n": 2000, "past + n": 2000, "past": 0}
 OF_BLOCKS = [([], ["output"]), ([], ["weights"]), ([], []), (["rope_interleaved", "is_causal"], ["output"])]  # [] = all
+SHORT = {"batch": 1, "heads": 1, "kv_heads": 1, "m": 1, "n": 1, "past": 0}
+EXTREME = [  # the largest tensor is a state of [d_k, d_v], one of each chunk of rows, or the keys of each head
+    ["linear", {**SHORT, "d_k": 8000, "d_v": 8000}, [], ["output"]],
+    ["efficient", {**SHORT, "d_k": 8000, "d_v": 8000}, [], ["output"]],
+    ["linear", {**SHORT, "batch": 1000, "heads": 10, "d_k": 32, "d_v": 32}, ["is_causal"], ["output"]],
+    ["multi_head", {**SHORT, "n": 200_000}, [], ["weights"]],
+    ["scaled_dot_product", {**SHORT, "m": 60_000, "d_k": 256, "d_v": 256}, ["rope_interleaved"], ["output"]],
+    ["grouped_query", {**SHORT, "batch": 30_000}, ["rope_interleaved"], ["output"]],
+]
 MODEL = Family("LlamaModel", {"hidden_size": 256, "intermediate_size": 700, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 60, "max_position_embeddings": 6000})  # fmt: skip
 RUNS = [  # the sizes of its inputs, the optional ones, and the outputs
@@ -72,6 +81,13 @@ def test_no_block_takes_far_more_than_estimated(repository):
     assert len(lines) == len(OF_BLOCKS) * len(blocks)
     too_low = [line for line in lines if line[2] > 1.25 * line[3] + SMALL]
     assert too_low == []
+
+
+def test_extreme_shapes_take_about_as_much_as_estimated(repository):
+    """A query of linear attention with 30,000 numbers took 3.5 GB and 9 s on the event loop."""
+    lines = peaks(repository, EXTREME)
+    assert len(lines) == len(EXTREME)
+    assert [line for line in lines if not line[3] / 2 < line[2] + SMALL < 1.25 * line[3] + 2 * SMALL] == []
 
 
 def test_a_model_of_transformers_takes_about_as_much_as_estimated(tmp_path):
