@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from service.model.graph import Arrays, Graph
-from service.model.spec import BlockSpec, Signature
+from service.model.spec import STACKS, BlockSpec, Signature
 from service.tensors.dims import Sizes, dim_size
 
 FOREIGN_MEMORY_FACTOR = 3  # bytes that a run of a foreign graph is assumed to need, for each byte of its inputs
@@ -17,10 +17,9 @@ PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys,
 # The fused causal kernel takes one width for keys and values, a multiple of 8, and no groups: other tensors are made as
 # wide before, and narrow again after it.
 CAUSAL_WIDTH, CAUSAL_COPIES = 8, 8
-STACK_AXES = 5  # of the weights of a model with layers: [layers, batch, heads, m, n]
 # The weights of a model's further stacks. A run that does not return them has those of one layer in memory so many
 # times, about: as scores, mask or bias, exponentials and weights.
-STACKS = {"encoder_weights": 6, "cross_weights": 3, "vision_weights": 3}
+STACK_COPIES = {"encoder_weights": 6, "cross_weights": 3, "vision_weights": 3}
 LAYER_COPIES = 2  # of one layer's, beside those of all layers, alone and joined, in a run that returns them
 # The numbers of each row (a token, a patch) that a layer has in memory at one time are so many times the square root of
 # the layer's learned numbers, about: a layer of 12 times the width's square has 18 times the width.
@@ -32,9 +31,9 @@ OPTION_COPIES = 6
 # Of a block's queries, keys and values, split into heads. A block that projects fewer key heads copies them for each
 # query head.
 HEAD_COPIES, GROUPED_COPIES = 3, 9
-# Rows of which causal linear attention has a state of its own, and the copies of their states and pairs.
+# Rows of which causal linear attention has a state of its own (models/linear.py), and the copies of states and pairs.
 CHUNK, STATE_COPIES, CHUNK_COPIES = 64, 3, 2
-PAIRWISE = frozenset(("weights", "scores", *STACKS))  # a run of most graphs has them in memory in any case
+PAIRWISE = frozenset(("scores", *STACKS))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
 
@@ -59,11 +58,6 @@ def score_count(signature: Signature, sizes: Sizes) -> int:
     return number_count(signature, ["weights"], sizes) if signature.spec else 0
 
 
-def _stacks(signature: Signature) -> set[str]:
-    """The outputs that are weights, of each stack of layers of a model."""
-    return {"weights", *STACKS}.intersection(signature.outputs)
-
-
 def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
     """How many numbers the largest tensor of a run has that has one for each pair of query and key; 0 without one."""
     has_pairs = graph.workspace_bytes is None and (graph.spec is None or graph.spec.rows is None)
@@ -71,10 +65,10 @@ def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str]
         return 0
     computed = {*outputs} if graph.spec else graph.outputs
     counts = []
-    for name in _stacks(signature):
+    for name in signature.stacks:
         shape = signature.outputs[name].shape
         is_whole = name in computed or (name == "weights" and "scores" in computed)
-        one_by_one = len(shape) == STACK_AXES and not is_whole
+        one_by_one = name in signature.layered and not is_whole
         counts.append(number_count(signature, [name], sizes) // (dim_size(shape[0], sizes) if one_by_one else 1))
     return max(counts) * max(1, signature.spec.pair_numbers)
 
@@ -96,47 +90,43 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     copied = sum(array.size for name, array in inputs.items() if _is_copied(array, signature.inputs[name].dtype))
     copied += PAST_COPIES * sum(inputs[name].size for name in PAST if name in inputs)
     if graph.spec is None or graph.spec.rows is None:
-        numbers = _with_all_pairs(signature, graph, outputs, sizes)
+        numbers = _with_all_pairs(signature, spec, graph, outputs, sizes)
     else:
-        numbers = _in_parts(signature, graph.spec.rows, of_outputs, sizes)
+        numbers = _in_parts(signature, spec, graph.spec.rows, of_outputs, sizes)
         if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
             numbers += _causal_copies(signature, spec, sizes)
-    return ITEM_BYTES * (copied + numbers + of_outputs + _of_states(signature, inputs, sizes))
+    return ITEM_BYTES * (copied + numbers + of_outputs + _of_states(signature, spec, inputs, sizes))
 
 
-def _with_all_pairs(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
+def _with_all_pairs(signature: Signature, spec: BlockSpec, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
     """Numbers of a run of a graph that has a number for each pair of query and key in memory, beside its outputs."""
-    assert signature.spec is not None, "only blocks have pairs"
     pairwise = PAIRWISE.intersection(signature.outputs) | set(outputs)
     if "layers" in map(str, signature.outputs["weights"].shape):  # it has the scores of one layer after the other
         pairwise -= {"scores"} - graph.outputs
     if graph.spec is None:  # it computes every output, whatever is requested
         pairwise |= graph.outputs
-    stacked = {name for name in _stacks(signature) if len(signature.outputs[name].shape) == STACK_AXES}
-    of_layers = sum(_of_layers(name, signature, graph, sizes) for name in stacked)
-    of_layers -= number_count(signature, stacked & graph.outputs & {*outputs}, sizes)
-    of_others = number_count(signature, pairwise - stacked, sizes)
-    copies = signature.spec.pair_numbers
-    options = graph.inputs - {name for name, tensor in signature.inputs.items() if tensor.required or name == "scale"}
-    if options and not stacked:
-        copies += OPTION_COPIES
-    of_scores = copies * score_count(signature, sizes) + _of_masks(signature, sizes)
-    of_heads = 0 if stacked else _of_heads(signature, sizes)
-    return of_layers + of_others + of_scores + of_heads + _of_rows(signature, sizes)
+    layered = signature.layered
+    of_others = number_count(signature, pairwise - layered, sizes) + _of_rows(signature, sizes)
+    if layered:
+        of_layers = sum(_of_layers(name, signature, graph, sizes) for name in layered)
+        of_layers -= number_count(signature, layered & graph.outputs & {*outputs}, sizes)
+        of_scores = spec.pair_numbers * score_count(signature, sizes)
+        return of_others + of_layers + of_scores + _of_masks(signature, sizes)
+    copies = spec.pair_numbers + (OPTION_COPIES if graph.inputs - signature.required - {"scale"} else 0)
+    return of_others + copies * score_count(signature, sizes) + _of_heads(signature, spec, sizes)
 
 
-def _in_parts(signature: Signature, rows: int, of_outputs: int, sizes: Sizes) -> int:
+def _in_parts(signature: Signature, spec: BlockSpec, rows: int, of_outputs: int, sizes: Sizes) -> int:
     """Numbers of a run of a graph that has the scores of so many queries in memory, beside its outputs."""
-    assert signature.spec is not None, "only blocks have fast paths"
     required = (
         tensor for name, tensor in signature.inputs.items() if tensor.required or name in signature.placeholders
     )
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
-    shapes = [signature.outputs[name].shape for name in _stacks(signature)]
+    shapes = [signature.outputs[name].shape for name in signature.stacks]
     pairs = sum(min(rows, dim_size(m, sizes)) * dim_size(n, sizes) for *_, m, n in shapes)
     of_masks = _of_masks(signature, sizes) if rows else 0
     of_rows = max(4 * tensors - of_outputs, _of_rows(signature, sizes))
-    return of_rows + 3 * _group(signature.spec, sizes) * pairs + of_masks
+    return of_rows + 3 * _group(spec, sizes) * pairs + of_masks
 
 
 def _group(spec: BlockSpec, sizes: Sizes) -> int:
@@ -144,20 +134,19 @@ def _group(spec: BlockSpec, sizes: Sizes) -> int:
     return prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
 
 
-def _of_heads(signature: Signature, sizes: Sizes) -> int:
+def _of_heads(signature: Signature, spec: BlockSpec, sizes: Sizes) -> int:
     """Numbers of the queries, keys and values of all heads of a block."""
-    assert signature.spec is not None, "only blocks have heads"
     *heads, m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
     present = signature.outputs.get("present_key")
     group = heads[-1] // dim_size(present.shape[1], sizes) if present and len(present.shape) == len(heads) + 2 else 1
-    is_copied = group > 1 and signature.spec.learned > 0
+    is_copied = group > 1 and spec.learned > 0
     rows = m + (n if is_copied else n // group)
-    return (GROUPED_COPIES if is_copied else HEAD_COPIES) * prod(heads) * rows * dim_size(signature.spec.depth, sizes)
+    return (GROUPED_COPIES if is_copied else HEAD_COPIES) * prod(heads) * rows * dim_size(spec.depth, sizes)
 
 
-def _of_states(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
+def _of_states(signature: Signature, spec: BlockSpec, inputs: Arrays, sizes: Sizes) -> int:
     """Numbers of the states of linear attention: one for each head; if causal, one for each chunk of rows."""
-    if signature.spec is None or not signature.spec.linear:
+    if not spec.linear:
         return 0
     *heads, m, _ = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
     width, of_values = sizes["d_k"], sizes["d_v"]
@@ -169,29 +158,30 @@ def _of_states(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
 
 def _of_masks(signature: Signature, sizes: Sizes) -> int:
     """Numbers of the masks that a model with layers makes, one for each stack."""
-    stacks = (signature.outputs[name].shape for name in _stacks(signature))
-    shapes = ((shape[1], *shape[-2:]) for shape in stacks if len(shape) == STACK_AXES)
+    stacks = (signature.outputs[name].shape for name in signature.layered)
+    shapes = ((shape[1], *shape[-2:]) for shape in stacks)
     return MASK_COPIES * sum(prod(dim_size(dim, sizes) for dim in shape) for shape in shapes)
 
 
 def _of_rows(signature: Signature, sizes: Sizes) -> int:
     """Numbers that a layer has in memory at one time of all rows."""
-    return row_count(signature, sizes) * row_numbers(signature, sizes) if signature.spec else 0
+    numbers = row_numbers(signature, sizes)
+    return numbers * row_count(signature, sizes) if numbers else 0
 
 
 def row_numbers(signature: Signature, sizes: Sizes) -> int:
     """Numbers of a row that a layer has in memory at one time."""
     if signature.spec is None or not signature.spec.learned:
         return 0
-    stacks = (signature.outputs[name].shape for name in _stacks(signature) - {"cross_weights"})
-    layers = sum(dim_size(shape[0], sizes) for shape in stacks if len(shape) == STACK_AXES)
+    stacks = signature.layered - {"cross_weights"}
+    layers = sum(dim_size(signature.outputs[name].shape[0], sizes) for name in stacks)
     return int(ROW_FACTOR * math.sqrt(signature.spec.learned / max(1, layers)))
 
 
 def _of_layers(name: str, signature: Signature, graph: Graph, sizes: Sizes) -> int:
     """Numbers in memory at one time of the weights ``name`` of a model with layers."""
     layers = dim_size(signature.outputs[name].shape[0], sizes)
-    copies = STACKS.get(name, layers)
+    copies = STACK_COPIES.get(name, layers)
     if name in graph.outputs:
         copies = max(copies, 2 * layers + LAYER_COPIES)
     return copies * number_count(signature, [name], sizes) // layers
@@ -234,5 +224,5 @@ def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     rest = NUMBER_SIZE * numbers + MATRIX_SIZE * matrices
     rows = row_count(signature, sizes)
     of_score = dim_size(signature.spec.depth, sizes) + SCORE_SIZE
-    rest += SCORE_SIZE * _of_states(signature, inputs, sizes)
-    return number_count(signature, _stacks(signature), sizes) * of_score + rows * signature.spec.learned + rest
+    rest += SCORE_SIZE * _of_states(signature, signature.spec, inputs, sizes)
+    return number_count(signature, signature.stacks, sizes) * of_score + rows * signature.spec.learned + rest

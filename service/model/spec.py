@@ -12,6 +12,8 @@ from service.tensors.spec import TensorSpec
 
 CANONICAL = "model.onnx"
 WEIGHTS_FILE = "weights.bin"  # the weights that the graphs of a version share, where they share any
+STACKS = ("weights", "encoder_weights", "cross_weights", "vision_weights")  # outputs: the weights of stacks of layers
+STACK_AXES = 5  # of the weights of a model with layers: [layers, batch, heads, m, n]
 TOKEN_INPUTS = ("input_ids", "decoder_input_ids")
 IMAGE_INPUT = "pixel_values"
 # Ends of transformers' classes.
@@ -108,6 +110,21 @@ class Signature:
     def masks(self) -> list[str]:
         """The inputs that are added to the scores."""
         return [name for name, spec in self.spec.inputs.items() if spec.mask] if self.spec else []
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The inputs that every request has, but for ``omissible`` ones."""
+        return frozenset(name for name, tensor in self.inputs.items() if tensor.required)
+
+    @cached_property
+    def stacks(self) -> frozenset[str]:
+        """The outputs that are weights, of each stack of layers."""
+        return frozenset(STACKS).intersection(self.outputs)
+
+    @cached_property
+    def layered(self) -> frozenset[str]:
+        """Those of ``stacks`` that have an axis of layers."""
+        return frozenset(name for name in self.stacks if len(self.outputs[name].shape) == STACK_AXES)
 
     @cached_property
     def parameters(self) -> dict[str, TensorSpec]:

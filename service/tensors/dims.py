@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from service.base.errors import Invalid
 
@@ -27,7 +28,13 @@ def format_dims(dims: Sequence[Dim]) -> str:
 
 def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
     """The size of ``dim``, from the size of every symbol in it."""
-    return sum(int(term) if term.isdecimal() else sizes[term] for term in symbol(dim).split(" + "))
+    return sum(term if isinstance(term, int) else sizes[term] for term in _terms(dim))
+
+
+@lru_cache
+def _terms(dim: Dim) -> tuple[int | str, ...]:
+    """The numbers and symbols that ``dim`` is the sum of."""
+    return tuple(int(term) if term.isdecimal() else term for term in symbol(dim).split(" + "))
 
 
 class WrongSize(Invalid, listed=False):

@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
+from models import linear
 from service.base.errors import TooMuchMemory
+from service.model import estimate
 from service.model.calibration import calibrate
 from service.model.loader import open_version
 from service.ort.placement import CUDA
@@ -132,6 +134,10 @@ def test_memory_of_what_the_canonical_graph_computes_is_counted(opened):
     assert needed["hidden_states"] > 4 * 3 * 2 * 4 * 300 * 300  # weights, scores and weights by norm, in two layers
     weights = 4 * (2 * 2 + 2) * 4 * 300 * 300  # of each layer, of both joined, and two copies
     assert weights < needed["weights"] < 1.3 * weights
+
+
+def test_the_chunks_of_causal_linear_attention_are_those_of_its_graph():
+    assert estimate.CHUNK == linear.CHUNK
 
 
 @pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [9]}, {"left_window_size": 512}])
