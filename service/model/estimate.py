@@ -33,6 +33,7 @@ OPTION_COPIES = 6
 HEAD_COPIES, GROUPED_COPIES = 3, 9
 # Rows of which causal linear attention has a state of its own (models/linear.py), and the copies of states and pairs.
 CHUNK, STATE_COPIES, CHUNK_COPIES = 64, 3, 2
+VISION_STACKS = frozenset(("vision_weights",))  # which the kernels of fast paths do not compute
 PAIRWISE = frozenset(("scores", *STACKS))  # a run of most graphs has them in memory in any case
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
@@ -56,6 +57,11 @@ def number_count(signature: Signature, outputs: Collection[str], sizes: Sizes) -
 def score_count(signature: Signature, sizes: Sizes) -> int:
     """Pairs of query and key, over batch and heads; 0 for a model that is no block."""
     return number_count(signature, ["weights"], sizes) if signature.spec else 0
+
+
+def pair_count(signature: Signature, sizes: Sizes) -> int:
+    """Pairs of query and key that a fast path computes, over its stacks of layers, batch and heads; 0 for no block."""
+    return number_count(signature, signature.stacks - VISION_STACKS, sizes) if signature.spec else 0
 
 
 def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:

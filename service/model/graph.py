@@ -53,9 +53,9 @@ class Graph:
         rows = self.spec.rows if self.spec else None
         return "weights" in self.outputs, len(self.outputs), len(self.inputs), math.inf if rows is None else rows
 
-    def can_serve(self, inputs: Arrays, outputs: Collection[str], score_count: int) -> bool:
+    def can_serve(self, inputs: Arrays, outputs: Collection[str], pair_count: int) -> bool:
         """Whether it computes ``outputs`` from ``inputs``, and is worth it for so many pairs of query and key."""
-        if not self.outputs.issuperset(outputs) or (self.spec and score_count < self.spec.from_pairs):
+        if not self.outputs.issuperset(outputs) or (self.spec and pair_count < self.spec.from_pairs):
             return False
         if any(name not in inputs for name in (self.spec.fixes if self.spec else ())):
             return False

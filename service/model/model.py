@@ -96,8 +96,8 @@ class Model:
 
     def graph_for(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> Graph:
         """The fastest graph that computes ``outputs`` from ``inputs``."""
-        scores = estimate.score_count(self.signature, sizes)
-        return next(graph for graph in self.graphs if graph.can_serve(inputs, outputs, scores))
+        pairs = estimate.pair_count(self.signature, sizes)
+        return next(graph for graph in self.graphs if graph.can_serve(inputs, outputs, pairs))
 
     def estimate(
         self,
