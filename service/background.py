@@ -100,7 +100,7 @@ def _load(repository: Repository) -> int:
     """Load the models. Returns the resident memory in bytes before any request."""
     repository.load()
     if repository.provider is not None and repository.provider.name == "cpu":
-        shrink_arena(repository.provider)  # opens its session now, while there is memory for it
+        _free(repository.provider)  # opens the session that shrinks the arena now, while there is memory for it
     return machine.resident_bytes()
 
 
