@@ -20,13 +20,14 @@ from models.block import Block
 
 JOINT = "Joint"  # a placeholder for the kernels of several paths in their shared trace; no written graph has it
 CAUSAL_TENSORS = ("query", "marked_value")  # arguments of the placeholder: the first and third input of a causal kernel
+LENGTHS = "nonpad_kv_seqlen"
 DEFAULTS: dict[str, Tensor] = {
     "attn_mask": torch.zeros(1, 1, 1, 1),
     "is_causal": torch.tensor(False),
     "left_window_size": torch.tensor(-1),
     "right_window_size": torch.tensor(-1),
     "softcap": torch.tensor(0.0),
-    "nonpad_kv_seqlen": torch.tensor([-1]),
+    LENGTHS: torch.tensor([-1]),
 }
 
 
@@ -35,7 +36,7 @@ class FastPath:
     """A graph of a block with a kernel in place of the attention formula.
 
     ``from_pairs`` is the number of pairs of query and key, over layers, batch and heads, from which the path is faster
-    than the canonical graph, as measured (benchmarks/fast_paths.md).
+    than the graphs with weights, and ``from_queries`` the number of queries, as measured (benchmarks/fast_paths.md).
     """
 
     kernel: str | None  # None: the formula, without the nodes that only compute weights
@@ -46,6 +47,8 @@ class FastPath:
     rows: int | None = 0  # queries with scores in memory at once; 0 = negligible, None = all
     outputs: tuple[str, ...] = ("output",)
     provider: str | None = "cpu"  # None = any
+    needs: tuple[str, ...] = ()  # optional inputs: for requests without any of them, another graph is faster
+    from_queries: int = 0
 
     def graph(self, block: Block) -> tuple[list[str], list[str]]:
         """The names of the inputs and outputs of the graph of ``block``."""
@@ -53,12 +56,14 @@ class FastPath:
         return inputs, [name for name in block.outputs if name in self.outputs]
 
     def spec(self) -> dict[str, Any]:
-        """The path's metadata without names: provider, fixed parameters, the size from which it is faster, rows."""
+        """The path's metadata without names: provider, fixed parameters, the sizes from which it is faster, rows."""
         fields = {
             "provider": self.provider,
             "fixes": dict(self.fixes),
             "from_pairs": self.from_pairs,
             "rows": self.rows,
+            "needs": list(self.needs) or None,
+            "from_queries": self.from_queries or None,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -96,32 +101,37 @@ class FastPath:
             KERNEL.reset(token)
 
 
+_PAST = ("past_key", "past_value")
 ATTENTION: dict[str, FastPath] = {
-    "flash": FastPath("Flash", 1 << 20, ("scale",)),
-    "padded": FastPath("Padded", 1 << 15, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
+    "flash": FastPath("Flash", 1 << 17, ("scale",), from_queries=32),
+    "padded": FastPath("Padded", 1 << 15, ("scale", LENGTHS), (LENGTHS,), needs=(LENGTHS,), from_queries=16),
     "causal": FastPath("Causal", 0, ("scale",), fixes={"is_causal": True}),
-    "masked": FastPath("Masked", 1 << 19, ("scale", "attn_mask"), ("attn_mask",), rows=MASKED_ROWS),
-    "blocks": FastPath(
-        "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
+    "masked": FastPath(
+        "Masked", 1 << 19, ("scale", "attn_mask"), ("attn_mask",), rows=MASKED_ROWS, needs=("attn_mask",),
+        from_queries=64,
     ),
-}
+    "blocks": FastPath(
+        "Blocks", 1 << 19, ("scale", *_PAST, *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS, needs=(*_PAST, *DEFAULTS),
+        from_queries=4,
+    ),
+}  # fmt: skip
 # ``from_pairs`` was not measured on a CUDA device: with 0, these paths are used for every size. Lengths and a mask are
 # optional beside the scale, so that a request with only a scale also runs on a fused kernel.
 CUDA = {
     "fused": FastPath("Fused", 0, (), provider="cuda"),
     "fused_causal": FastPath("FusedCausal", 0, (), fixes={"is_causal": True}, provider="cuda"),
-    "fused_padded": FastPath("FusedPadded", 0, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",), provider="cuda"),
+    "fused_padded": FastPath("FusedPadded", 0, ("scale", LENGTHS), (LENGTHS,), provider="cuda"),
     "fused_masked": FastPath("FusedMasked", 0, ("scale", "attn_mask"), ("attn_mask",), rows=None, provider="cuda"),
 }
-_STACK_OPTIONS = ("token_type_ids", "past_key", "past_value", *DEFAULTS)
+_STACK_OPTIONS = ("token_type_ids", *_PAST, *DEFAULTS)
 _NO_WEIGHTS = ("output", "present_key", "present_value")
 LINEAR = {
-    "output": FastPath(None, 0, ("scale", "nonpad_kv_seqlen"), provider=None),
-    "causal": FastPath(None, 0, ("nonpad_kv_seqlen",), fixes={"is_causal": True}, provider=None),
+    "output": FastPath(None, 0, ("scale", LENGTHS), provider=None),
+    "causal": FastPath(None, 0, (LENGTHS,), fixes={"is_causal": True}, provider=None),
 }
 ENCODER = {
     "flash": FastPath("Flash", 1 << 18, ("token_type_ids",)),
-    "padded": FastPath("Padded", 1 << 18, ("token_type_ids", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
+    "padded": FastPath("Padded", 1 << 18, ("token_type_ids", LENGTHS), (LENGTHS,), needs=(LENGTHS,)),
     "output": FastPath(None, 0, _STACK_OPTIONS, rows=None, provider=None),
 }
 DECODER = {

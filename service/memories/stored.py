@@ -15,7 +15,7 @@ from service.engine.task import Execute
 from service.memories.memory import Description
 from service.memories.state import State
 from service.memories.streaming import run_size, streaming_graph
-from service.model.estimate import RunEstimate, score_count
+from service.model.estimate import RunEstimate, query_count, score_count
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
 from service.tensors.dims import symbol
@@ -131,7 +131,7 @@ class StoredInputs:
         pairs = score_count(model.signature, sizes)
         fewest = max(MIN_PAIRS, MIN_HEAD_PAIRS * prod(self._arrays[0].shape[:-2]))
         graph = _streaming_graph(model) if pairs >= fewest else None
-        if graph is not None and not graph.can_serve(inputs, outputs, pairs):
+        if graph is not None and not graph.can_serve(inputs, outputs, pairs, query_count(model.signature, sizes)):
             graph = None
         estimate = model.estimate(inputs, outputs, sizes, max_memory_bytes, graph)
         if graph is None:

@@ -107,7 +107,9 @@ def _time_growing(model: Model, spec: BlockSpec) -> None:
             elapsed_ns = model.clock() - start
             timed[outputs].append((graph, run_size(model.signature, inputs, sizes), elapsed_ns))
             growing[outputs] = graph
-            of_longest = next(graph for graph in model.graphs if graph.can_serve(inputs, outputs, sys.maxsize))
+            of_longest = next(
+                graph for graph in model.graphs if graph.can_serve(inputs, outputs, sys.maxsize, sys.maxsize)
+            )
             if elapsed_ns > (LONG_RUN_NS if graph is before is of_longest else LONGEST_RUN_NS):
                 del growing[outputs]
         if not growing:

@@ -64,6 +64,11 @@ def pair_count(signature: Signature, sizes: Sizes) -> int:
     return number_count(signature, signature.stacks - VISION_STACKS, sizes) if signature.spec else 0
 
 
+def query_count(signature: Signature, sizes: Sizes) -> int:
+    """Queries of each row and head; 0 for a model that is no block."""
+    return dim_size(signature.outputs["weights"].shape[-2], sizes) if signature.spec else 0
+
+
 def pairs_in_memory(signature: Signature, graph: Graph, outputs: Collection[str], sizes: Sizes) -> int:
     """How many numbers the largest tensor of a run has that has one for each pair of query and key; 0 without one."""
     has_pairs = graph.workspace_bytes is None and (graph.spec is None or graph.spec.rows is None)

@@ -53,12 +53,15 @@ class Graph:
         rows = self.spec.rows if self.spec else None
         return "weights" in self.outputs, len(self.outputs), len(self.inputs), math.inf if rows is None else rows
 
-    def can_serve(self, inputs: Arrays, outputs: Collection[str], pair_count: int) -> bool:
-        """Whether it computes ``outputs`` from ``inputs``, and is worth it for so many pairs of query and key."""
-        if not self.outputs.issuperset(outputs) or (self.spec and pair_count < self.spec.from_pairs):
+    def can_serve(self, inputs: Arrays, outputs: Collection[str], pair_count: int, query_count: int) -> bool:
+        """Whether it computes ``outputs`` from ``inputs``, and is worth it for so many queries and pairs with keys."""
+        if not self.outputs.issuperset(outputs):
             return False
-        if any(name not in inputs for name in (self.spec.fixes if self.spec else ())):
-            return False
+        if spec := self.spec:
+            if pair_count < spec.from_pairs or query_count < spec.from_queries:
+                return False
+            if any(name not in inputs for name in spec.fixes) or (spec.needs and inputs.keys().isdisjoint(spec.needs)):
+                return False
         others = inputs.keys() - self.inputs
         return all(name in self.fixed and bool(inputs[name] == self.fixed[name]) for name in others)
 

@@ -96,8 +96,8 @@ class Model:
 
     def graph_for(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> Graph:
         """The fastest graph that computes ``outputs`` from ``inputs``."""
-        pairs = estimate.pair_count(self.signature, sizes)
-        return next(graph for graph in self.graphs if graph.can_serve(inputs, outputs, pairs))
+        pairs, queries = estimate.pair_count(self.signature, sizes), estimate.query_count(self.signature, sizes)
+        return next(graph for graph in self.graphs if graph.can_serve(inputs, outputs, pairs, queries))
 
     def estimate(
         self,

@@ -93,7 +93,9 @@ class FastPathSpec(BaseModel, frozen=True):
     fast_path: str
     provider: str | None = None  # the only provider on which it is fast; None = it is fast on all
     fixes: dict[str, Scalar] = {}  # parameters that are not its inputs -> the value that its graph has for them
+    needs: tuple[str, ...] = ()  # inputs: for requests without any of them, another graph is faster
     from_pairs: int = 0  # pairs of query and key, over batch and heads, from which it is faster than other graphs
+    from_queries: int = 0  # the same of queries
     rows: int | None = None  # queries whose scores are in memory at one time; None = all
     is_common: bool = False  # it serves most requests, which the canonical graph does otherwise
 

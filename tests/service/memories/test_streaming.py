@@ -241,7 +241,7 @@ def test_the_graph_computes_the_block(models, name, option):
     model = models[name]
     inputs = draw(BLOCKS[name], HEADS | {"batch": 2, "m": 5, "n": 9}, OPTIONS[option], 1)
     graph = streaming_graph(model.signature)
-    assert graph.can_serve(inputs, OUTPUTS, 100)
+    assert graph.can_serve(inputs, OUTPUTS, 100, 1)
     found, own = model.run(graph, inputs, OUTPUTS), model.run(model.graphs[-1], inputs, OUTPUTS)
     assert_right(found, inputs, name)
     for output in OUTPUTS:
@@ -257,8 +257,8 @@ def test_other_blocks_have_no_such_graph(models):
 def test_what_it_does_not_compute_is_left_to_the_model(sdpa, option):
     model, graph = sdpa
     inputs = draw(BLOCKS[model.name], HEADS | {"batch": 1, "m": 2, "n": 3}, OPTIONS[option])
-    assert not graph.can_serve(inputs, ["output"], 100)
-    assert not graph.can_serve({}, ["present_key"], 100)
+    assert not graph.can_serve(inputs, ["output"], 100, 1)
+    assert not graph.can_serve({}, ["present_key"], 100, 1)
 
 
 @SETTINGS

@@ -67,6 +67,8 @@ PATHS = [  # block, number of tokens, outputs, path, and requests that get it
     (SDPA, 2048, "output present_key", "weights", [{}]),
     (SDPA, 2048, "output", "model", [{"alibi_slopes": HEADS["alibi_slopes"]}, {"rope_theta": np.float32(100)}]),
     (SDPA, 16, "output", "plain", [{}]),
+    (SDPA, 64, "output", "plain", [{}]),  # the kernel for lengths is slower without them
+    (SDPA, 64, "output", "padded", [PADDED]),
     (SDPA, 16, "output", "causal", [CAUSAL]),
     (SDPA, 16, "output", "weights", [CAUSAL | {"left_window_size": 5}, {"attn_mask": MASK["attn_mask"][..., :16]}]),
     (SDPA, 16, "output lse", "lse", [{}]),
@@ -104,6 +106,26 @@ PATHS = [  # block, number of tokens, outputs, path, and requests that get it
 def test_the_path_of_a_request(name, n, outputs, path, requests, opened):
     for more in requests:
         assert chosen(opened(name), inputs(n, SHAPES.get(name, "bhnd"), **more), outputs.split()) == path, more
+
+
+KEYS = 1 << 16
+FEW_QUERIES = [  # number of queries, path, and requests with KEYS keys that get it
+    (1, "plain", [{}]),
+    (31, "plain", [{}]),
+    (32, "flash", [{}, {"scale": HALF}]),
+    (3, "weights", [PADDED, {"attn_mask": np.zeros((1, 1, 1, KEYS), np.float32)}, {"left_window_size": 5}]),
+    (4, "blocks", [PADDED, {"attn_mask": np.zeros((1, 1, 1, KEYS), np.float32)}, {"left_window_size": 5}]),
+    (16, "padded", [PADDED]),
+    (64, "masked", [{"attn_mask": np.zeros((1, 1, 1, KEYS), np.float32)}]),
+    (1, "causal", [CAUSAL]),
+]
+
+
+@pytest.mark.parametrize(("m", "path", "requests"), FEW_QUERIES)
+def test_the_path_of_a_request_with_few_queries(m, path, requests, opened):
+    for more in requests:
+        given = inputs(KEYS, **more)
+        assert chosen(opened(SDPA), given | {"query": given["query"][:, :, :m]}) == path, more
 
 
 def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
@@ -244,7 +266,7 @@ def test_a_fast_path_that_does_not_work_is_done_without(change, said, repository
     of = replace(of, graphs=list(calibrate(of)))
     assert f"model {SDPA}: flash" in caplog.text
     assert said in caplog.text
-    assert chosen(of, inputs(2048)) == "padded"
+    assert chosen(of, inputs(2048)) == "plain"
 
 
 @pytest.mark.parametrize("outputs", [["output"], ["output", "weights"]])

@@ -54,7 +54,7 @@ def test_a_bound_run_answers_to_the_last_bit(name, repository):
             array.flags.writeable = False  # and be parts of what was received
         for graph, other in zip(by_session.graphs, bound.graphs, strict=True):
             outputs = sorted(graph.outputs)
-            if graph.can_serve(work.inputs, outputs, 10**9):
+            if graph.can_serve(work.inputs, outputs, 10**9, 10**9):
                 same(bound.run(other, across, outputs), by_session.run(graph, work.inputs, outputs))
         same(run_alone(drawn(bound, 7, 9, 2, option, seed)), run_alone(work))
 
