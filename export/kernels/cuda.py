@@ -13,7 +13,7 @@ from export.kernels.text import causal, constants, copied, each, folded, real_ke
 
 _SCALE = "scale: float = @scale"  # these kernels scale the queries themselves
 
-FUSED = flash("Fused <scale>", _SCALE)
+FUSED = flash("Fused <scale>", f"o3 = com.microsoft.MultiHeadAttention <num_heads = 1, {_SCALE}> (q3, k3, v3)")
 
 # Causal: as many queries as keys, no groups.
 FUSED_SQUARE = f"""

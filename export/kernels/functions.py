@@ -13,7 +13,7 @@ from onnx import parser
 from export.kernels.blocks import BLOCKS
 from export.kernels.cuda import FUSED, FUSED_CAUSAL, FUSED_MASKED, FUSED_PADDED, FUSED_SQUARE
 from export.kernels.experts import EXPERTS, EXPERTS_TRANSPOSED
-from export.kernels.fused import CAUSAL, FLASH, PADDED, SQUARE
+from export.kernels.fused import CAUSAL, FLASH, LONG_SQUARE, PADDED, SQUARE
 from export.kernels.masked import MASKED
 
 DOMAIN = "heed"
@@ -23,6 +23,7 @@ _TEXTS = {
     "Flash": FLASH,
     "Padded": PADDED,
     "Square": SQUARE,
+    "LongSquare": LONG_SQUARE,
     "Causal": CAUSAL,
     "Blocks": BLOCKS,
     "Masked": MASKED,
