@@ -29,8 +29,8 @@ MASK_COPIES = 4  # of the mask that a model makes for all of its layers
 # the graph without them takes 2.
 OPTION_COPIES = 6
 # Of a block's queries, keys and values, split into heads. A block that projects fewer key heads copies them for each
-# query head.
-HEAD_COPIES, GROUPED_COPIES = 3, 9
+# query head; one that computes only products of its inputs has its keys once or twice more.
+HEAD_COPIES, GROUPED_COPIES, PRODUCT_COPIES = 3, 9, 1.25
 # Rows of which causal linear attention has a state of its own (models/linear.py), and the copies of states and pairs.
 CHUNK, STATE_COPIES, CHUNK_COPIES = 64, 3, 2
 VISION_STACKS = frozenset(("vision_weights",))  # which the kernels of fast paths do not compute
@@ -123,8 +123,11 @@ def _with_all_pairs(signature: Signature, spec: BlockSpec, graph: Graph, outputs
         of_layers -= number_count(signature, layered & graph.outputs & {*outputs}, sizes)
         of_scores = spec.pair_numbers * score_count(signature, sizes)
         return of_others + of_layers + of_scores + _of_masks(signature, sizes)
-    copies = spec.pair_numbers + (OPTION_COPIES if graph.inputs - signature.required - {"scale"} else 0)
-    return of_others + copies * score_count(signature, sizes) + _of_heads(signature, spec, sizes)
+    has_options = bool(graph.inputs - signature.required - {"scale"})
+    copies = spec.pair_numbers + (OPTION_COPIES if has_options else 0)
+    are_products = not (has_options or spec.learned or spec.linear or spec.pair_numbers)
+    of_heads = _of_heads(signature, spec, are_products, sizes)
+    return of_others + copies * score_count(signature, sizes) + of_heads
 
 
 def _in_parts(signature: Signature, spec: BlockSpec, rows: int, of_outputs: int, sizes: Sizes) -> int:
@@ -145,14 +148,15 @@ def _group(spec: BlockSpec, sizes: Sizes) -> int:
     return prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
 
 
-def _of_heads(signature: Signature, spec: BlockSpec, sizes: Sizes) -> int:
+def _of_heads(signature: Signature, spec: BlockSpec, are_products: bool, sizes: Sizes) -> int:
     """Numbers of the queries, keys and values of all heads of a block."""
     *heads, m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
     present = signature.outputs.get("present_key")
     group = heads[-1] // dim_size(present.shape[1], sizes) if present and len(present.shape) == len(heads) + 2 else 1
     is_copied = group > 1 and spec.learned > 0
     rows = m + (n if is_copied else n // group)
-    return (GROUPED_COPIES if is_copied else HEAD_COPIES) * prod(heads) * rows * dim_size(spec.depth, sizes)
+    copies = GROUPED_COPIES if is_copied else PRODUCT_COPIES if are_products else HEAD_COPIES
+    return int(copies * prod(heads) * rows * dim_size(spec.depth, sizes))
 
 
 def _of_states(signature: Signature, spec: BlockSpec, inputs: Arrays, sizes: Sizes) -> int:
