@@ -132,6 +132,17 @@ def test_the_numbers_are_saved(open_page, answers):
     np.testing.assert_allclose(found, np.stack([cosines, np.abs(other - output).max(-1)], -1), atol=1e-6)
 
 
+def test_a_saved_page_says_which_heads_are_off(open_page, open_file, tmp_path):
+    page = open_page(MODEL.replace("ablate", "matrix") + "&ablated=[[0,1]]")
+    button = page.get_by_role("note").get_by_role("button", name="switch all on")
+    expect(button).to_be_visible()
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    note = open_file(tmp_path / "saved.html").get_by_role("note")
+    expect(note).to_have_text("1 of 8 heads is switched off.")  # it has no other run
+    button.click()
+    expect(button).to_have_count(0)
+
+
 def test_with_the_keyboard_and_by_layer(open_page):
     page = open_page(MODEL)
     table = page.locator(".heads-tools")

@@ -100,8 +100,8 @@ export function Workspace({
     ${
       settings.ablated.length > 0 &&
       name !== "ablate" &&
-      html`<p class="note" role="note">${settings.ablated.length} of ${attention.layers * attention.heads} heads are switched
-        off.${" "}<button onClick=${() => set({ ablated: [] })}>switch all on</button></p>`
+      html`<p class="note" role="note">${settings.ablated.length} of ${attention.layers * attention.heads} heads ${settings.ablated.length === 1 ? "is" : "are"} switched
+        off.${extra.run && html` <button onClick=${() => set({ ablated: [] })}>switch all on</button>`}</p>`
     }
     ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${OWN[name] ? [] : kinds} />
