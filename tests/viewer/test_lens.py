@@ -79,7 +79,7 @@ def test_cells_and_details_are_those_of_the_api(page, lens):
 def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
     patch = {"source": "the street did not cross", "cell": [0, 2]}
     page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "lens", "patch": json.dumps(patch)}), url=url)
-    page.get_by_role("checkbox", name="residual stream, layer 0, “animal”").check()
+    page.get_by_role("checkbox", name="residual stream, into layer 0, “animal”").check()
     change = {"at": "hidden", "layers": 0, "positions": 2, "from": {"text": patch["source"]}}
     body = {"text": TEXT, "lens_top_k": 5, "interventions": [change]}
     changed = httpx.post(f"{url}/v1/lens/gpt", json=body, timeout=60).json()
@@ -90,7 +90,7 @@ def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
     assert [("differs" in (cell.get_attribute("class") or "")) for cell in cells.all()] == is_other
     assert any(is_other)
     head, line, *_ = csv.reader(io.StringIO(take(page, "CSV").path().read_text()))
-    assert dict(zip(head, line, strict=True))["change"].startswith("residual stream, layer 0, “animal”")
+    assert dict(zip(head, line, strict=True))["change"].startswith("residual stream, into layer 0, “animal”")
     saved = json.loads(take(page, "JSON").path().read_text())
     assert (len(saved["without_change"]), saved["change"]) == (3, line[-1])
     assert line[-1] in take(page, "SVG").path().read_text()

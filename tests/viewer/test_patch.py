@@ -20,7 +20,7 @@ from tests.viewer.pages import HEAT_MAP, IN_PARTS, copied, fragment, percent, pl
 TEXT, OTHER = "the animal did not cross", "the street did not cross"
 WORDS = ["<s>", *TEXT.split(), "</s>"]
 PATCHED = {"at": "hidden", "from": {"text": OTHER}}
-HIDDEN = "The vectors that a layer hands to the next."
+HIDDEN = "The vectors that enter a layer."
 BOTH = {"layers": "all", "positions": "all"}
 DIFFERENCE = {"metric": "logit_difference", "tokens": ["street", "animal"]}
 
@@ -85,7 +85,7 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     page = open_patch(**DIFFERENCE)
     expect_measured(page, 14)
     rows, columns, numbers = table(page)
-    assert (rows, columns) == (["layer 0", "layer 1"], WORDS)
+    assert (rows, columns) == (["into layer 0", "into layer 1"], WORDS)
     np.testing.assert_allclose(numbers, answer["values"], rtol=1e-6, atol=1e-7)
     legend = page.locator(".legend")
     for name in ("unchanged", "source"):
@@ -95,7 +95,7 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
         expect(end).to_have_text(f"{float(f'{value:.3g}'):g}".replace("-", "−"))
     change = np.abs(np.array(answer["values"]) - answer["unchanged"])
     layer, position = np.unravel_index(change.argmax(), change.shape)
-    said = f"logit difference changes most at layer {layer}, “{WORDS[position]}”"
+    said = f"logit difference changes most at the input of layer {layer}, “{WORDS[position]}”"
     ends = answer["unchanged"], answer["values"][layer][position]
     before, after = (f"{value:.4g}".replace("-", "−") for value in ends)
     expect(page.locator(".strongest")).to_contain_text(f"{said}: {before} → {after}")
@@ -107,7 +107,7 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     expect(aligned.nth(2)).to_have_text("animal in its place street")
     expect(aligned.nth(3)).to_have_text("did the same, did")
     places = page.get_by_role("list", name="places by change").get_by_role("button")
-    expect(places.first).to_contain_text(f"layer {layer}, “{WORDS[position]}”")
+    expect(places.first).to_contain_text(f"into layer {layer}, “{WORDS[position]}”")
     click_cell(page, 1, 2, (2, 7))
     expect(page.locator(".pinned .headline")).to_contain_text(f"{answer['values'][1][2]:.4g}".replace("-", "−"))
     assert violations(page) == []
@@ -119,7 +119,7 @@ def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
     expect(page.get_by_role("combobox", name="change")).to_have_value("scale")
     answer = ask(intervention={"at": "hidden", "scale": 0}, over=BOTH, metric="kl")
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-5, atol=1e-7)
-    expect(page.locator(".strongest")).to_contain_text("KL divergence is largest at layer ")
+    expect(page.locator(".strongest")).to_contain_text("KL divergence is largest at the input of layer ")
     expect(page.locator(".strongest b")).to_have_text(f"{np.max(answer['values']):.4g}")
 
 
@@ -171,7 +171,7 @@ def test_a_click_shows_the_changed_next_tokens(open_patch, ask):
     expect(page.get_by_role("region", name="next tokens")).to_have_count(0)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".pinned .headline")).to_contain_text("layer 0, “the”")
+    expect(page.locator(".pinned .headline")).to_contain_text("into layer 0, “the”")
 
 
 def test_another_position_is_measured(open_patch, ask):
@@ -228,7 +228,7 @@ def test_stop_ends_the_stream(open_patch):
     expect(page.locator(".ending[role=status]")).to_have_text("stopped after 1 of 2 rows")
     lines = take(page, "CSV").path().read_text().splitlines()
     np.testing.assert_array_equal(np.array(lines[1].split(",")[1:], float), whole[0])
-    assert lines[2] == '"layer 1",,,,,,,'
+    assert lines[2] == '"into layer 1",,,,,,,'
     expect(page.locator(".legend")).to_contain_text("not measured")
     page.get_by_role("button", name="Measure").click()
     expect_measured(page, 14)

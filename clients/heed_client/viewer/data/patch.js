@@ -61,7 +61,7 @@ export const MEANINGS = {
     add: "The other text’s activation, less that of the third, is added at one place at a time.",
   },
   at: {
-    hidden: "The vectors that a layer hands to the next.",
+    hidden: "The vectors that enter a layer.",
     attention_output: "What attention adds to the residual stream.",
     mlp_output: "What the MLP adds to the residual stream.",
     head_output: "What each head adds, before the heads are joined.",
@@ -105,6 +105,10 @@ export const siteTitle = (site) => {
   const title = SITES[name] ?? name;
   return prefix ? `${prefix.slice(0, -1)}: ${title}` : title;
 };
+
+/** One layer or head in words. @param {string} site @param {string} axis @param {number} index */
+export const indexName = (site, axis, index) =>
+  `${axis === "layers" && site.endsWith("hidden") ? "into " : ""}${axis.slice(0, -1)} ${index}`;
 
 /** The actions that a site allows. @param {string} site @returns {Partial<Record<Action, string>>} */
 export function actionsOf(site) {

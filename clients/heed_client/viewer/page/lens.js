@@ -1,7 +1,7 @@
 // The lens of the text while the view Lens is open.
 import { hasKey } from "heed/server/api.js";
 import { hasLens, lensBody, lensOf, MOST, wordsRead } from "heed/server/lens.js";
-import { ACTIONS, choicesOf, siteTitle } from "heed/data/patch.js";
+import { ACTIONS, choicesOf, indexName, siteTitle } from "heed/data/patch.js";
 import { pinnedIntervention, wordsAt } from "heed/server/sweep.js";
 import { usePromise } from "heed/views/hooks.js";
 
@@ -59,7 +59,7 @@ export function useLens(answer, settings) {
 function pinnedTitle({ at, action, over, cell }, input) {
   const places = over.split(",").map((axis, i) => {
     const index = cell?.[i] ?? 0;
-    if (axis === "layers" || axis === "heads") return `${axis.slice(0, -1)} ${index}`;
+    if (axis === "layers" || axis === "heads") return indexName(at, axis, index);
     return `“${wordsAt(input, at, /** @type {import("heed/data/patch.js").Axis} */ (axis))[index]?.text ?? index}”`;
   });
   return `${siteTitle(at)}, ${places.join(", ")}: ${ACTIONS[action]}`;

@@ -2,7 +2,7 @@
 import { events, post, ServerError } from "heed/server/api.js";
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { beginsWord } from "heed/data/tokens.js";
-import { axesOf, choicesOf, defaultPosition, isOfPosition, TOKENS } from "heed/data/patch.js";
+import { axesOf, choicesOf, defaultPosition, indexName, isOfPosition, TOKENS } from "heed/data/patch.js";
 import { fromTexts, headMask, pictureOf, placed } from "heed/server/run.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -231,8 +231,8 @@ export function emptyGrid(model, settings, input, choices) {
   const labels = axes.map((axis) => {
     const words = () => wordsAt(input, choices.at, axis).map(({ text }) => `“${text}”`);
     const count = axis === "layers" ? Number(shape[0]) : Number(shape[2]);
-    const name = axis.slice(0, -1);
-    return axis === "layers" || axis === "heads" ? Array.from({ length: count }, (_, i) => `${name} ${i}`) : words();
+    if (axis !== "layers" && axis !== "heads") return words();
+    return Array.from({ length: count }, (_, i) => indexName(choices.at, axis, i));
   });
   return {
     model: model.block,
