@@ -57,6 +57,12 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const looked = place ?? inText(pointed?.row ?? null); // beside a pinned word of the prompt, or a pinned patch
   const isCross = settings.kind === "cross_weights";
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
+  const hasPicture = isDrawn && picture && (isCross || patches);
+  const alignment =
+    isDrawn &&
+    isCross &&
+    html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and ${picture ? "the patches (row,column), row by row" : "the source, from left to right"}</h2>
+      <${MatrixView} attention=${attention} settings=${settings} set=${set} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`;
   return html`
     ${
       actions &&
@@ -68,14 +74,9 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       text &&
       html`<div class="generation">
       <${Passage} text=${text} patches=${patches} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
-      ${isDrawn && picture && (isCross || patches) && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} />`}
+      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place}>${alignment}<//>`}
       <${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
-      ${
-        isDrawn &&
-        isCross &&
-        html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and ${picture ? "the patches (row,column), row by row" : "the source, from left to right"}</h2>
-        <${MatrixView} attention=${attention} settings=${settings} set=${set} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`
-      }</div>`
+      ${!hasPicture && alignment}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
     ${isDrawn && !isRunning && settings.query !== null && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;

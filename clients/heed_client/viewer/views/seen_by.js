@@ -10,7 +10,9 @@ import { useShown } from "heed/views/hooks.js";
 import { Opacity, OtherTokens } from "heed/views/picture_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null}} Props  `place` of the word */
+/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, children?: unknown}} Props  `place` of the word */
+
+const TALLEST = 0.32; // of the window's height: the text is above
 
 /** @param {Props} props */
 export function SeenBy(props) {
@@ -21,7 +23,7 @@ export function SeenBy(props) {
 }
 
 /** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
-function Picture({ attention, settings, set, shown, picture: { image, patches }, place }) {
+function Picture({ attention, settings, set, shown, picture: { image, patches }, place, children }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const size = useSize(frame);
@@ -34,7 +36,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings),
     [shown, place, settings.scale],
   );
-  const scale = scaleOf(image, size.width);
+  const scale = scaleOf(image, size.width, TALLEST);
   const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
   const paint = useFrame(() => {
@@ -62,20 +64,20 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     place === null
       ? `Picture${key === null ? "" : `: ${inQuotes(attention.columns[key].text)} is selected`}`
       : `“${word}” looks at the picture: ${percent(shareOfPatches(weights, patches))}${best === null ? "" : `, most at ${attention.columns[best].text}: ${percent(weights.values[best])}`}`;
-  return html`<section class="seen" aria-label="picture"><h2>${title}</h2>
+  return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words"><h2>${title}</h2>
     <div class="tools">${
       place === null
         ? "Point at a word to see the patches that it looks at."
         : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} />`
     }</div>
     ${settings.kind === "cross_weights" && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
-    <div class="picture" ref=${frame}>
+    <p class="note">A click on a patch colours the words that look at it.</p>${children}</div>
+    <div class="picture">
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
         aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}
         onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => {
           const patch = patchAt(event);
           if (patch !== null) hold(patch);
         }}></canvas></div>
-    <p class="note">A click on a patch colours the words that look at it.</p>
   </section>`;
 }

@@ -11,8 +11,10 @@ const TALLEST = 0.55; // of the window's height
 export const COARSE = 8; // px of a pixel that is drawn as a square
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
-/** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame */
-export const scaleOf = (image, width) => Math.min(width / image.width, (innerHeight * TALLEST) / image.height);
+/** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame
+ *  @param {number} [tallest]  as a share of the window's height */
+export const scaleOf = (image, width, tallest = TALLEST) =>
+  Math.min(width / image.width, (innerHeight * tallest) / image.height);
 
 /** A length in CSS pixels that ends with a pixel of the device. @param {number} length */
 const snap = (length) => Math.round(length * devicePixelRatio) / devicePixelRatio;
