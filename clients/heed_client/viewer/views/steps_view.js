@@ -122,7 +122,7 @@ function Cells({ label, values, onEdit }) {
       ) => html`<li style=${{ "--share": `${Number.isFinite(number) ? (100 * Math.abs(number)) / top : 0}%` }} class=${number < 0 ? "negative" : ""}>
       ${
         onEdit
-          ? html`<${NumberField} type="text" inputmode="decimal" aria-label=${`${label} ${l}`} value=${Number(number.toPrecision(5))}
+          ? html`<${NumberField} type="text" inputmode="decimal" aria-label=${`${label} ${l}`} value=${Number(number.toPrecision(4))}
             onNumber=${(/** @type {number | undefined} */ next) => next !== undefined && onEdit(l, next)} />`
           : html`<data value=${number}>${significant(number)}</data>`
       }</li>`,
