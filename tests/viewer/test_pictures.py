@@ -99,6 +99,27 @@ def test_a_link_to_a_selection_has_the_test_picture(open_page, server):
     assert "query=20" in fragment(page)
 
 
+def test_back_and_forward_keep_the_pins_of_each_entry(open_page, server):
+    page = open_page("model=mine", url=server)
+    expect(page).to_have_url(re.compile("query=24"))  # "it"
+    page.get_by_role("tab", name="Matrix").click()
+    page.get_by_role("button", name="remove the picture").click()
+    expect(page).to_have_url(re.compile("query=8"))
+    page.get_by_role("tab", name="Head").click()
+    settled = page.locator(".answer")
+    page.go_back()
+    page.go_back()
+    expect(page.get_by_role("tab", name="Picture")).to_have_attribute("aria-selected", "true")
+    expect(settled).to_have_attribute("aria-busy", "false")
+    assert "query=24" in fragment(page)
+    page.go_forward()
+    expect(page.get_by_role("tab", name="Picture")).to_have_count(0)
+    expect(settled).to_have_attribute("aria-busy", "false")
+    assert "query=8" in fragment(page)
+    page.get_by_role("button", name="use the test picture").click()
+    expect(page).to_have_url(re.compile("query=24"))  # the pin follows its word again
+
+
 def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
     expect(page.get_by_role("region", name="input")).to_contain_text("Test picture. It is inserted at <image>")

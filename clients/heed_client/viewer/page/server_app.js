@@ -44,7 +44,7 @@ import { GENERATE, LENS, PATCH, PICTURE, VIEWS, Workspace } from "heed/page/work
 const PAUSE = 250; // ms without a change of the input before it is run
 
 export function ServerApp() {
-  const [chosen, setSettings] = useAddress(DEFAULTS);
+  const [chosen, setSettings, entry] = useAddress(DEFAULTS);
   const [request, setRequest] = useState(/** @type {Request | null} */ (null));
   const [attempt, setAttempt] = useState(0); // counts API keys that were entered, and "try again"
   const [isOpen, setOpen] = useOpen("input");
@@ -74,7 +74,7 @@ export function ServerApp() {
   useEffect(() => {
     if (shown && isOpening(shown.model, settings)) set({ query: openingToken(shown.attention.rows) });
   }, [shown?.model]);
-  usePins(shown?.model.tokenizer && answer.isCurrent ? shown.attention : null, settings, set);
+  usePins(shown?.model.tokenizer && answer.isCurrent ? shown.attention : null, settings, entry, set);
   // until the next answer arrives
   const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
   const picture = useMemo(() => shown && seenBy(shown.model, shown.input, drawn.batch), [shown, drawn.batch]);
@@ -137,18 +137,25 @@ const isOpening = ({ tokenizer }, { text, view, query, key }) =>
   tokenizer !== null && text === SENTENCE && view === "" && query === null && key === null;
 
 /**
- * When a text gets other tokens, a pin follows its word, or is removed if the text no longer has the word.
+ * When a text gets other tokens, a pin follows its word, or is removed if the text no longer has the word. Pins of another
+ * URL are already those of its run.
  * @param {Attention | null} attention  of these settings; null = no text, or not loaded yet @param {Settings} settings
- * @param {import("heed/views/hooks.js").Set} set
+ * @param {number} entry  counts the URLs @param {import("heed/views/hooks.js").Set} set
  */
-function usePins(attention, { model, query, key }, set) {
-  const last = useRef({ attention, model, query, key });
+function usePins(attention, { model, query, key, picture }, entry, set) {
+  const last = useRef({ attention, model, query, key, picture, entry });
   useLayoutEffect(() => {
     if (!attention) return;
     const { current: before } = last;
-    last.current = { attention, model, query, key };
+    const isWaiting = before.attention === attention && before.picture !== picture; // for the run with it, or without
+    last.current = { ...(isWaiting ? before : { picture, entry }), attention, model, query, key };
     if (before.attention === attention) return;
-    const isKept = before.attention && before.model === model && before.query === query && before.key === key;
+    const isKept =
+      before.attention &&
+      before.entry === entry &&
+      before.model === model &&
+      before.query === query &&
+      before.key === key;
     const move = (/** @type {"rows" | "columns"} */ axis, /** @type {number | null} */ place) => {
       if (place === null) return null;
       const texts = textsOf(attention[axis]);
@@ -157,7 +164,7 @@ function usePins(attention, { model, query, key }, set) {
     };
     const pins = { query: move("rows", query), key: move("columns", key) };
     if (pins.query !== query || pins.key !== key) set(pins);
-  }, [attention, model, query, key]);
+  }, [attention, model, query, key, picture, entry]);
 }
 
 /** The message of an error below the form for the key, which already has the server's message. @param {any} error @returns {string} */
