@@ -120,6 +120,14 @@ def test_back_and_forward_keep_the_pins_of_each_entry(open_page, server):
     expect(page).to_have_url(re.compile("query=24"))  # the pin follows its word again
 
 
+def test_each_link_starts_with_the_same_word(open_page, server):
+    page = open_page("model=mine&view=picture", url=server)
+    expect(page).to_have_url(re.compile("query=24"))
+    page.get_by_role("button", name="remove the picture").click()
+    expect(page.get_by_role("tab", name="Model")).to_have_attribute("aria-selected", "true")
+    assert "view=" not in fragment(page)
+
+
 def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
     expect(page.get_by_role("region", name="input")).to_contain_text("Test picture. It is inserted at <image>")

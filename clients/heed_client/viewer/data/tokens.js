@@ -18,6 +18,17 @@ export function wordsOf(tokens) {
 /** A token as it is listed. @param {string | null} token  null = it has no text @param {number} id */
 export const tokenName = (token, id) => (token === null ? `#${id}` : wordsOf([token])[0]);
 
+/** The token that is held at first: "it", else the first that is not special. @param {import("heed/data/attention.js").Label[]} labels */
+export function openingToken(labels) {
+  const it = labels.findIndex(({ text }) => text === "it");
+  return it >= 0
+    ? it
+    : Math.max(
+        0,
+        labels.findIndex(({ special, padding }) => !special && !padding),
+      );
+}
+
 /** Whether a token begins a word, as its tokenizer marks it. @param {string} token */
 export const beginsWord = (token) => /^[\u0120\u2581\u010A\s]/u.test(token);
 

@@ -5,7 +5,7 @@ import { heatMaps } from "heed/save/heat_maps.js";
 import { toPictureSvg } from "heed/save/picture_drawing.js";
 import { toTextSvg } from "heed/save/text_drawing.js";
 import { neuronsOf } from "heed/server/neurons.js";
-import { openingToken } from "heed/server/start.js";
+import { openingToken } from "heed/data/tokens.js";
 import { stagesOf } from "heed/server/head_tensors.js";
 import { stepsOf } from "heed/server/steps.js";
 import { stepsSvg } from "heed/save/steps_drawing.js";

@@ -2,7 +2,7 @@
 import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
 import { toJson } from "heed/server/request.js";
-import { openingToken, start } from "heed/server/start.js";
+import { start } from "heed/server/start.js";
 import {
   hasHeadMask,
   headMask,
@@ -19,6 +19,7 @@ import { patchesOf, preprocessorOf, seenBy, TEST } from "heed/server/picture.js"
 import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
 import { same, textsOf } from "heed/data/alignment.js";
+import { openingToken } from "heed/data/tokens.js";
 import { changed, changedOther, DEFAULTS, isSameRun, runPart, secondOf, SENTENCE } from "heed/data/state.js";
 import { drawnHeads } from "heed/data/display.js";
 import { useAddress } from "heed/page/address.js";

@@ -3,7 +3,6 @@
 import { isTrained } from "heed/server/api.js";
 import { builtIn, modelOf } from "heed/server/run.js";
 
-/** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
 /**
@@ -28,14 +27,3 @@ const takesTexts = (name) =>
     ({ tokenizer }) => tokenizer !== null,
     () => false,
   );
-
-/** The token that is held at first: "it", else the first that is not special. @param {Label[]} labels */
-export function openingToken(labels) {
-  const it = labels.findIndex(({ text }) => text === "it");
-  return it >= 0
-    ? it
-    : Math.max(
-        0,
-        labels.findIndex(({ special, padding }) => !special && !padding),
-      );
-}

@@ -2,8 +2,8 @@
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { format, percent, significant } from "heed/data/display.js";
 import { palette } from "heed/data/palettes.js";
+import { openingToken } from "heed/data/tokens.js";
 import { neuronsOf } from "heed/server/neurons.js";
-import { openingToken } from "heed/server/start.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
 import { usePromise } from "heed/views/hooks.js";

@@ -2,6 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { format, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
 import { beyond, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { openingToken } from "heed/data/tokens.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -168,7 +169,8 @@ export function OtherTokens({ labels, weights, drawing, table, kind, error, plac
     </div>`;
 }
 
-/** The position that is selected at first: the first one, or the last of a text whose beginning attends to no patch.
+/** The position that is selected at first: the first one; of a text whose beginning attends to no patch, the word that
+ *  other views select at first, or the last one.
  *  @param {ViewProps["attention"]} attention @param {import("heed/data/display.js").Shown} shown @param {Patches} patches
  *  @param {"from" | "to"} direction */
 function firstOf(
@@ -178,10 +180,12 @@ function firstOf(
   direction,
 ) {
   const end = special + lines * breadth;
-  const row = rows.indexOf(0);
   const isPatch = (/** @type {number} */ place) => place >= special && place < end;
-  const sees = columns.some((place, j) => isPatch(place) && ![0, -Infinity].includes(values[row * n + j]));
-  return direction === "to" || row < 0 || sees ? 0 : labels.findLastIndex(({ padding }) => !padding);
+  const sees = (/** @type {number} */ row) =>
+    columns.some((place, j) => isPatch(place) && ![0, -Infinity].includes(values[row * n + j]));
+  if (direction === "to" || rows[0] !== 0 || sees(0)) return 0;
+  const [word, last] = [openingToken(labels), labels.findLastIndex(({ padding }) => !padding)];
+  return !isPatch(word) && rows.includes(word) && sees(rows.indexOf(word)) ? word : last;
 }
 
 /** The opacity of the colours over the picture. @param {Pick<ViewProps, "settings" | "set">} props */

@@ -60,7 +60,9 @@ function PictureOfText({ model, settings, set, isSecond, request, setRequest, se
   const show = (/** @type {import("heed/server/run.js").Request | null} */ next) => {
     setError(null);
     setRequest(next);
-    if (!isSecond) set({ picture: next !== null }); // a link has no picture file, and starts with the test picture
+    const isViewGone = next === null && settings.view === "picture";
+    // a link has no picture file, and starts with the test picture
+    if (!isSecond) set({ picture: next !== null, ...(isViewGone && { view: "" }) });
   };
   const showTest = () => show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: TEST });
   useEffect(() => {
