@@ -67,23 +67,22 @@ export function AblateView({ attention, settings, set, run }) {
   };
   const grid = { ...settings, ablated: wanted.ablated };
   const measured = useEffects(run, attention, same?.output ?? null, same);
+  const heads = isReady && shown && { attention, before, changes, shown, settings, set, choose };
+  const outputs = same && part.value?.input === input && ablated.length > 0 ? part.value : null;
+  const visibility = isCurrent ? "visible" : "hidden";
   return html`<p class="note">A head that is switched off adds nothing to the output. ${
     wanted.ablated.length
       ? "The pictures show how the weights of the other heads change: orange is more, violet less."
       : "Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
-    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} />
-    <div style=${{ visibility: isCurrent ? "visible" : "hidden" }}>
-    ${isReady && shown && html`<${Heads} attention=${attention} before=${before} changes=${changes} shown=${shown} settings=${settings} set=${set} choose=${choose} />`}
-    ${
-      same &&
-      part.value?.input === input &&
-      ablated.length > 0 &&
-      html`
-      <${Outputs} labels=${attention.rows} before=${same.output} after=${part.value.output} />
-      ${same.tokens && part.value.tokens && html`<${NextTokens} before=${same.tokens} after=${part.value.tokens} titles=${["all heads on", headsOff(run.settings)]} />`}`
-    }</div>`;
+    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured}>
+      <div class="results" style=${{ visibility }}>
+      ${heads && html`<${Ranking} ...${heads} />`}
+      ${outputs && same?.tokens && outputs.tokens && html`<${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(run.settings)]} />`}</div><//>
+    <div style=${{ visibility }}>
+    ${heads && html`<${Head} ...${heads} />`}
+    ${outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`}</div>`;
 }
 
 /** @param {{layer: number, head: number}} place */
@@ -129,8 +128,9 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
 }
 
 /** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
- *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>}} props */
-function Grid({ attention, before, changes, shown, settings, set, choose, measured }) {
+ *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>, children?: unknown}} props
+ *    `children` are beside the grid */
+function Grid({ attention, before, changes, shown, settings, set, choose, measured, children }) {
   const { layers, heads } = attention;
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
@@ -181,7 +181,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
           html`<p class="note">Per cent: how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
         <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
         }</div>
-    <div class="grid-of-heads"><table class="heads" style=${{ "--heads": heads }} ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
+    <div class="ablation" style=${{ "--heads": heads }}><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>
@@ -211,7 +211,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
               aria-label=${label} onClick=${() => toggle(layer, head)}>${state}${effect !== null && html` <small>${percent(effect)}</small>`}</button></td>`;
         })}</tr>`,
-      )}</tbody></table></div>`;
+      )}</tbody></table></div>${children}</div>`;
 }
 
 /** The head that matters most, in a sentence. @param {{attention: Attention, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
@@ -243,24 +243,27 @@ function Picture({ matrix, attention, settings, top, isDifference }) {
   return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
 }
 
-/** The heads that change most, and one of them before and after.
- *  @param {ViewProps & {before: Attention, changes: Change[], shown: Change, choose: (place: {layer: number, head: number}) => void}} props */
-function Heads({ attention, before, changes, shown, settings, set, choose }) {
+/** @typedef {ViewProps & {before: Attention, changes: Change[], shown: Change, choose: (place: {layer: number, head: number}) => void}} HeadsProps */
+
+/** The heads that change most. @param {HeadsProps} props */
+function Ranking({ attention, changes, shown, settings, choose }) {
   const nameIn = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
     placeOf(attention, { ...settings, layer, head, combine: "none" });
   const listed = changes.filter(({ largest }) => largest > LEAST).slice(0, LISTED);
-  const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
-  return html`<section aria-label="selected head"><h2>Largest change of a weight, by head</h2>
+  return html`<section aria-label="heads by change"><h2>Largest change of a weight, by head</h2>
     ${
       listed.length
         ? html`<ol class="ranking">${listed.map((one) => html`<li><button aria-current=${one === shown} onClick=${() => choose(one)}>${nameIn(one)} <b>${format(one.largest)}</b></button></li>`)}</ol>`
         : html`<p class="note">No weights change: only heads of later layers see what a head adds.</p>`
-    }
-    ${
-      (listed.length > 0 || shown.largest > LEAST) &&
-      html`<${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
-      titles=${ablatedTitles(attention, own)} hasHeadline=${shown !== changes[0]} />`
     }</section>`;
+}
+
+/** One head before and after. @param {HeadsProps} props */
+function Head({ attention, before, changes, shown, settings, set }) {
+  if (!(changes[0].largest > LEAST)) return null;
+  const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
+  return html`<section aria-label="selected head"><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
+    titles=${ablatedTitles(attention, own)} hasHeadline=${shown !== changes[0]} /></section>`;
 }
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
