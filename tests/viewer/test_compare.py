@@ -72,6 +72,11 @@ def test_the_first_sentence_is_the_largest_change(open_page):
     expect(page.get_by_role("region", name="difference")).to_have_text(re.compile("of the pinned word[^s]"))
     expect(listed.first).not_to_contain_text(f"“{query}” →")
     expect(headline).to_have_text(said)
+    page.goto(page.url + "&key=4")
+    difference = page.get_by_role("region", name="difference")
+    expect(difference).to_have_text(re.compile("Largest differences of the pinned query"))
+    expect(listed).to_have_count(5)
+    expect(listed.first).to_contain_text("→ “</s>”:")  # the pinned key, then the others
     second_text(page).fill("the dog ran")
     expect(headline).to_have_text(re.compile(r"^Largest change: .* → [\d.]+$"))
 

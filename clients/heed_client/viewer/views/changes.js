@@ -52,12 +52,14 @@ export function LargestChange({ names, ...props }) {
   return html`<p class="headline largest-change">Largest difference: ${difference(props, place, names)}</p>`;
 }
 
-/** @param {Props & {names: [first: string, second: string] | null}} props  `names` of two heads, between which nothing changes */
+/** The largest changes; with a query and a key pinned those of the query, first that of the pair.
+ *  @param {Props & {names: [first: string, second: string] | null}} props  `names` of two heads, between which nothing changes */
 export function Changes({ names, ...props }) {
   const { query, key } = props.settings;
-  const places = largestOf(props);
-  const pinned = [query, key].filter((place) => place !== null).length;
-  const of = pinned === 0 ? "" : ` of the pinned ${pinned === 1 ? "word" : "words"}`;
+  const isPair = query !== null && key !== null;
+  const ofQuery = isPair ? largestOf({ ...props, settings: { ...props.settings, key: null } }) : [];
+  const places = [...new Set([...largestOf(props), ...ofQuery])].slice(0, LISTED);
+  const of = isPair ? " of the pinned query" : query !== null || key !== null ? " of the pinned word" : "";
   if (places.length === 0) return html`<p class="note">No weight${of} ${names ? "differs" : "changes"}.</p>`;
   const kind = names ? "differences" : "changes";
   return html`<div class="changes"><p>Largest ${kind}${of}</p><ol aria-label=${`largest ${kind}`}>${places.map(
