@@ -218,7 +218,6 @@ def test_another_size_and_transparent_pixels(open_model):
     values = np.zeros((64, 96, 4), np.uint8)
     values[:, :48] = [200, 30, 90, 255]
     page = open_model("vit&opacity=0")
-    page.get_by_role("radio", name="picture file").check()
     file = {"name": "a.png", "mimeType": "image/png", "buffer": png(values)}
     page.get_by_label("picture", exact=True).set_input_files(file)
     expect(page.get_by_role("region", name="input")).to_contain_text("a.png, 96 × 64 pixels, resized to 24 × 16.")

@@ -1,5 +1,6 @@
 // Files that are dropped anywhere on the page.
 import { html, useEffect, useState } from "vendor/preact.js";
+import { FORMATS } from "heed/server/picture.js";
 
 /** A note over the page while files are dragged. @param {{label: string, onFiles: (files: File[]) => void}} props */
 export function DropTarget({ label, onFiles }) {
@@ -33,3 +34,10 @@ export function DropTarget({ label, onFiles }) {
   }, [onFiles]);
   return isOver && html`<div class="drop"><p>${label}</p></div>`;
 }
+
+/** A button that chooses a picture. @param {{onFiles: (files: File[]) => void}} props */
+export const PictureFile = ({ onFiles }) =>
+  html`<label>picture <input type="file" accept=${FORMATS} onChange=${(/** @type {any} */ event) => {
+    if (event.currentTarget.files.length) onFiles([...event.currentTarget.files]);
+    event.currentTarget.value = "";
+  }} /></label>`;

@@ -2,8 +2,9 @@
 import { html, useId, useState } from "vendor/preact.js";
 import { shortened } from "heed/server/api.js";
 import { DRAWING } from "heed/server/generation.js";
-import { preprocessorOf, TEST } from "heed/server/picture.js";
+import { preprocessorOf, requestOf, TEST } from "heed/server/picture.js";
 import { neededFor } from "heed/server/run.js";
+import { PictureFile } from "heed/page/input/drop.js";
 import { Options } from "heed/page/input/options.js";
 import { Tensors } from "heed/page/input/tensors.js";
 import { Texts } from "heed/page/input/texts.js";
@@ -41,11 +42,22 @@ export function InputPanel(props) {
   const isPlaced = names.includes(field); // the message stands beside its field
   const errors = failed && isPlaced ? { [field]: failed.message } : {};
   const setError = (/** @type {Error | null} */ next) => setGiven(next && { model, error: next });
+  const preprocessor = preprocessorOf(model);
+  const open = async (/** @type {File[]} */ files) => {
+    try {
+      const next = await requestOf(files, /** @type {import("heed/server/picture.js").Preprocessor} */ (preprocessor));
+      setError(null);
+      props.setRequest(next);
+      props.set({ random: null, sentence: false });
+    } catch (error) {
+      setError(/** @type {Error} */ (error));
+    }
+  };
   const isOpen = props.isOpen || own !== null || Object.keys(errors).some((name) => !TEXTS.includes(name));
   return html`<section class=${isOpen ? "input open" : "input"} aria-label=${isSecond ? "input of the second" : "input"} aria-busy=${isBusy && !needed}>
     ${model.tokenizer && html`<${Texts} ...${props} isOpen=${isOpen} id=${id} errors=${errors} setError=${setError} />`}
     <div class="summary">${!isSecond && html`<h2>${model.tokenizer ? model.block : model.title}</h2>`}
-      ${preprocessorOf(model) && html`<span class="note">${props.request?.picture ?? (props.request || props.settings.random ? "" : TEST)}</span>`}
+      ${preprocessor && html`<${PictureFile} onFiles=${open} /><span class="note">${props.request?.picture ?? (props.request || props.settings.random ? "" : TEST)}</span>`}
       <button aria-expanded=${isOpen} aria-controls=${`${id}-controls`} onClick=${() => setOpen(!isOpen)}>${
         model.tokenizer ? "Options" : "Tensors and options"
       }</button></div>

@@ -1,7 +1,7 @@
 // The tensors of a model without a tokenizer: an example, a picture, random ones, files, JSON; labels of their tokens.
 import { html, useMemo, useState } from "vendor/preact.js";
 import { parseJson, readFile, SUFFIXES } from "heed/server/files.js";
-import { FORMATS, preprocessorOf, requestOf, TEST } from "heed/server/picture.js";
+import { preprocessorOf, requestOf, TEST } from "heed/server/picture.js";
 import { sortGiven, symbolsOf } from "heed/server/request.js";
 import { fromRequest, sizesOf } from "heed/server/run.js";
 import { DropTarget } from "heed/page/input/drop.js";
@@ -84,13 +84,8 @@ export function Tensors({
     ${
       source === "picture" &&
       preprocessor &&
-      html`<label>picture <input type="file" accept=${FORMATS} aria-describedby=${`${id}-picture`}
-        onChange=${(/** @type {any} */ event) => {
-          if (event.currentTarget.files.length) open([...event.currentTarget.files]);
-          event.currentTarget.value = "";
-        }} /></label>
-      <p class="note" id=${`${id}-picture`}>${
-        request?.picture ? `${request.picture}, ` : "You can also drop it on the page. It is "
+      html`<p class="note">${
+        request?.picture ? `${request.picture}, ` : "Choose a file above, or drop it on the page. It is "
       }${preprocessor.resize ? "center-cropped and " : ""}resized to ${preprocessor.width} × ${preprocessor.height}.</p>`
     }
     ${

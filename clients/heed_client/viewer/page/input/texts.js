@@ -1,9 +1,9 @@
 // The texts of a model with a tokenizer: one, a pair, and a decoder's; and a picture for a model that reads it in its text.
 import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { SENTENCE } from "heed/data/state.js";
-import { DropTarget } from "heed/page/input/drop.js";
+import { DropTarget, PictureFile } from "heed/page/input/drop.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
-import { FORMATS, requestOf, TEST, testPicture } from "heed/server/picture.js";
+import { requestOf, TEST, testPicture } from "heed/server/picture.js";
 import { placeholderOf } from "heed/server/run.js";
 
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void}} TextsProps */
@@ -78,10 +78,7 @@ function PictureOfText({ model, settings, set, isSecond, request, setRequest, se
     }
   };
   return html`<div class="picture-of-text">
-    <label>picture <input type="file" accept=${FORMATS} onChange=${(/** @type {any} */ event) => {
-      if (event.currentTarget.files.length) open([...event.currentTarget.files]);
-      event.currentTarget.value = "";
-    }} /></label>
+    <${PictureFile} onFiles=${open} />
     ${
       request?.picture
         ? html`<p class="note">${request.picture === TEST ? "Test picture" : request.picture}. It is inserted at ${placeholder.token}, or before the text if the text has none.
