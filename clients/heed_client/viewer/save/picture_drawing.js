@@ -26,6 +26,8 @@ const EDGE = 8;
 const SCALED = 56; // height of the scale
 const CHIP = 20; // height of a token that is no patch
 const GAP = 4;
+const MARKED = 'stroke="#1d4e89" stroke-width="2"';
+const DASHED = 'stroke="#4d5666" stroke-width="1" stroke-dasharray="3 2"'; // of a special token
 const CLEAR = 0.5; // opacity up to which a token has the colour of text
 
 /** The drawn weights: those from or to the position that the view shows; null = only a pinned patch.
@@ -61,7 +63,8 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
   const [breadth, below] = (lower.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
   const whole = Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE;
   const labels = direction === "from" ? attention.columns : attention.rows;
-  const others = tokensBeside(weights, hasTokens ? labels : [], drawing, settings, shown.error, whole - EDGE);
+  const held = settings.view === "generate" ? settings.key : place;
+  const others = tokensBeside(weights, hasTokens ? labels : [], drawing, settings, shown.error, whole - EDGE, held);
   const top = TITLE + others.height;
   const table = picturePalette(settings.palette, weights.isDiverging, false);
   const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
@@ -70,7 +73,6 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
     const share = isHidden ? 0 : round(opacity * strength(weights, level));
     return rect(patches.special + i, `fill="${css(table, level)}" fill-opacity="${share}"`);
   });
-  const held = settings.view === "generate" ? settings.key : place;
   const ring =
     held !== null && drawing.isPatch(held) ? rect(held, 'fill="none" stroke="#1d4e89" stroke-width="3"') : "";
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
@@ -95,12 +97,12 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
 
 /** The tokens that are not patches, with their weights, in lines above the picture.
  *  @param {import("heed/data/picture.js").Weights} weights @param {import("heed/data/attention.js").Label[]} labels @param {PatchDrawing} drawing
- *  @param {Settings} settings @param {number} error @param {number} breadth */
-function tokensBeside(weights, labels, drawing, settings, error, breadth) {
+ *  @param {Settings} settings @param {number} error @param {number} breadth @param {number | null} held  the selected one */
+function tokensBeside(weights, labels, drawing, settings, error, breadth, held) {
   const { values, levels, hidden, isDiverging } = weights;
   const table = picturePalette(settings.palette, isDiverging, false);
   let [x, y] = [EDGE, TITLE];
-  const parts = labels.flatMap(({ text }, place) => {
+  const parts = labels.flatMap(({ text, special }, place) => {
     if (drawing.isPatch(place) || hidden[place] || !Number.isFinite(values[place])) return [];
     const said = `${text} ${beyond(weights, place)}${valueText(settings.kind, values[place], error)}`;
     const width = widthOf([said], 1);
@@ -109,8 +111,9 @@ function tokensBeside(weights, labels, drawing, settings, error, breadth) {
     x += width + GAP;
     const opacity = round(strength(weights, levels[place]));
     const colour = opacity > CLEAR ? textOn(table, levels[place]) : "#000";
+    const frame = place === held ? MARKED : special ? DASHED : 'stroke="#999" stroke-width=".5"';
     return (
-      `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, levels[place])}" fill-opacity="${opacity}" stroke="#999" stroke-width=".5"/>` +
+      `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, levels[place])}" fill-opacity="${opacity}" ${frame}/>` +
       `<text x="${round(left + width / 2)}" y="${y + 14}" text-anchor="middle" fill="${colour}">${escape(said)}</text>`
     );
   });
