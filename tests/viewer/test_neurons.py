@@ -81,7 +81,7 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
     expect(page.locator(".neurons tbody tr").first).to_be_visible()
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     texts = [text.text for text in svg.findall(".//{*}text")]
-    assert texts[0] == f"bert, head {HEAD}: why “sat” looks at each key"
+    assert texts[0] == f"bert, head {HEAD}: how the weights of “sat” arise: query × key"
     assert texts[1:6] == ["key vector k", "q × k", "sum", "weight", f"query {QUERY} sat"]
     for i, (word, score, weight) in enumerate(zip(answer.tokens, scores, answer.weights[0, HEAD, QUERY], strict=True)):
         name, one, other = texts[6 + 3 * i : 9 + 3 * i]

@@ -13,6 +13,8 @@ const ROW = 20; // px of a key
 const CELL = 8; // px of a number
 const CHARACTER = 7.5; // px, at most
 const NUMBER = 72; // px of a sum
+const BAR = 80; // px of the weight 1
+const MARK = "#1d4e89";
 const GAP = 16;
 const TOP = 56; // px of the title and the names of the columns
 
@@ -29,6 +31,7 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   const names = CHARACTER * Math.max(own.length, ...keys.map((place) => word(place).length)) + 8;
   const breadth = neurons.query.length * CELL;
   const [products, sums] = [names + breadth + GAP, names + 2 * (breadth + GAP)];
+  const weights = sums + 2 * NUMBER + BAR + GAP; // where they end
   const strip = (
     /** @type {Float32Array} */ numbers,
     /** @type {number} */ top,
@@ -43,24 +46,27 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   const text = (/** @type {string} */ content, /** @type {number} */ x, /** @type {number} */ y, more = "") =>
     `<text x="${round(x)}" y="${y}"${more}>${escape(content)}</text>`;
   const bar = (/** @type {number} */ share, /** @type {number} */ x, /** @type {number} */ y) =>
-    `<rect x="${round(x)}" y="${y}" width="${round(share * (NUMBER - GAP))}" height="2" fill="currentColor"/>`;
+    `<rect x="${round(x)}" y="${y}" width="${round(share * BAR)}" height="6" rx="2" fill="${MARK}"/>`;
   const end = ' text-anchor="end"';
   const parts = [
     text("key vector k", names, TOP - 8),
     text("q × k", products, TOP - 8),
     text("sum", sums + NUMBER, TOP - 8, end),
-    text("weight", sums + 2 * NUMBER, TOP - 8, end),
+    text("weight", weights, TOP - 8, end),
     text(own, 8, TOP + 12),
     strip(neurons.query, ofQuery, names, TOP),
     ...keys.map((place, i) => {
       const y = TOP + (i + 1) * ROW + 8;
       return [
+        place === settings.key
+          ? `<rect x="3" y="${y - 2}" width="${round(weights + 2)}" height="${ROW}" fill="none" stroke="${MARK}" stroke-width="2"/>`
+          : "",
         text(word(place), 8, y + 12),
         strip(neurons.keys[place], ofKeys, names, y),
         strip(neurons.products[place], ofProducts, products, y),
         text(format(neurons.scores[place]), sums + NUMBER, y + 12, end),
-        bar(neurons.weights[place], sums + NUMBER + GAP, y + 15),
-        text(neurons.masked[place] ? "masked" : format(neurons.weights[place]), sums + 2 * NUMBER, y + 12, end),
+        bar(neurons.weights[place], sums + NUMBER + GAP, y + 5),
+        text(neurons.masked[place] ? "masked" : format(neurons.weights[place]), weights, y + 12, end),
       ].join("");
     }),
   ];
@@ -69,7 +75,7 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   const said = ["Orange is positive, violet negative.", `The strongest colour stands for: ${tops}.`];
   parts.push(...said.map((line, i) => text(line, 8, bottom + 8 + i * ROW)));
   const breadthOfText = CHARACTER * Math.max(...said.map(({ length }) => length));
-  const name = `${title}, ${placeOf(attention, settings)}: why “${attention.rows[query].text}” looks at each key`;
-  const whole = Math.max(sums + 2 * NUMBER, breadthOfText, TITLE_CHARACTER * name.length) + 16;
+  const name = `${title}, ${placeOf(attention, settings)}: how the weights of “${attention.rows[query].text}” arise: query × key`;
+  const whole = Math.max(weights + 8, breadthOfText, TITLE_CHARACTER * name.length) + 16;
   return svg(whole, bottom + 24 + ROW, [heading(name), ...parts]);
 }

@@ -4,6 +4,7 @@ import { format, percent, significant } from "heed/data/display.js";
 import { palette } from "heed/data/palettes.js";
 import { openingToken } from "heed/data/tokens.js";
 import { neuronsOf } from "heed/server/neurons.js";
+import { Chance } from "heed/views/chances.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -59,7 +60,7 @@ export function NeuronView({ attention, settings, set, run }) {
           <td>${strip(`key ${place}`, `k of “${attention.columns[place].text}”`, value.keys[place], 1)}</td>
           <td>${strip(`products with key ${place}`, `q × k of “${attention.columns[place].text}”`, value.products[place], 2)}</td>
           <td><data value=${value.scores[place]}>${format(value.scores[place])}</data></td>
-          <td class="share" style=${{ "--share": `${100 * value.weights[place]}%` }}><data value=${value.weights[place]}>${value.masked[place] ? "masked" : format(value.weights[place])}</data></td>
+          <td><${Chance} share=${value.weights[place]}><data value=${value.weights[place]}>${value.masked[place] ? "masked" : format(value.weights[place])}</data><//></td>
         </tr>`,
       )}</tbody></table>
       ${pointed && html`<div class="tip" style=${{ transform: `translate(${pointed.left}px, ${pointed.top}px)` }}>${pointed.name} [${pointed.place}] = ${significant(pointed.number)}</div>`}</div>
