@@ -125,7 +125,7 @@ function Line({ labels, name, isNamed, query, held, onClick }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const tab = Math.min(query ?? held ?? 0, labels.length - 1);
   useEffect(() => {
-    const word = /** @type {HTMLElement | undefined} */ (box.current?.children[held ?? query ?? 0]);
+    const word = /** @type {HTMLElement | undefined} */ (box.current?.children[query ?? held ?? 0]);
     if (word && box.current) box.current.scrollLeft = word.offsetLeft - box.current.clientWidth / 2; // on a phone
   }, [query, held]);
   const words = html`<div class="pair-words" role="group" aria-label=${name} ref=${box} onKeyDown=${arrowKeys}>
