@@ -51,9 +51,9 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         page.get_by_role("gridcell").nth(2 * len(WORDS) + column).click()
         likeliest = [named(lens, layer, column)[0] for layer in range(3)]
         first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
-        where = ["from the embeddings on", "from layer 0 on", "only at the end"][first]
+        where = ["From the embeddings on", "From layer 0 on", "Only at the end"][first]
         said = page.get_by_role("region", name="most likely tokens")
-        expect(said).to_contain_text(f"The prediction settles on “{likeliest[-1]}” {where}.")
+        expect(said).to_contain_text(f"{where}, the prediction is “{likeliest[-1]}”.")
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 
@@ -68,7 +68,7 @@ def test_cells_and_details_are_those_of_the_api(page, lens):
     assert [text for _, text in shown] == [percent(share) for share in lens["lens"]["probabilities"][1][2]]
     region = page.get_by_role("region", name="most likely tokens")
     expect(region.get_by_role("heading")).to_have_text("after layer 0, at “animal”")
-    expect(region).to_contain_text(f"“did” comes next: rank {lens['ranks'][1][2]} of 60.")
+    expect(region).to_contain_text(f"The next token, “did”, has rank {lens['ranks'][1][2]} of 60.")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("gridcell").nth(14 + 3)).to_be_focused()

@@ -1,6 +1,8 @@
 // The tokens that were probable in place of a generated one.
 import { html } from "vendor/preact.js";
+import { percent } from "heed/data/display.js";
 import { tokenName } from "heed/data/tokens.js";
+import { below } from "heed/views/chances.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise } from "heed/views/hooks.js";
 
@@ -33,7 +35,7 @@ export function Alternatives({ text: { tokens, words }, place, actions, isWarm }
     <ol onKeyDown=${arrowKeys}>${all.map((one) => {
       const isOwn = one.id === id;
       const name = html`<span class="name">${tokenName(one.token, one.id)}</span><span class="chance" style=${{ width: `${(100 * one.probability) / top}%` }}></span>
-        <b>${isOwn && !isListed && probability === null ? `< ${percent(alternatives.at(-1)?.probability ?? 0)}` : percent(one.probability)}</b>`;
+        <b>${isOwn && !isListed && probability === null ? below(alternatives.at(-1)?.probability ?? 0) : percent(one.probability)}</b>`;
       const isFirst = one === all[0];
       return html`<li key=${one.id}>${
         choose
@@ -44,6 +46,3 @@ export function Alternatives({ text: { tokens, words }, place, actions, isWarm }
     })}</ol>
     <p class="note">${choose && "Tokens that could come here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
 }
-
-/** @param {number} p */
-const percent = (p) => `${(100 * p).toFixed(p < 0.0995 ? (p < 0.000995 ? 3 : 2) : 1)} %`;

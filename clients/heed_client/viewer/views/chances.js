@@ -5,10 +5,12 @@ import { tokenName } from "heed/data/tokens.js";
 
 /** @typedef {import("heed/server/ablation.js").NextToken} NextToken */
 
-/** A bar and a number. @param {{share: number, isAfter?: boolean, children?: unknown}} props  `share` of the longest bar;
- *  `isAfter`: the bar is after the number */
-export const Chance = ({ share, isAfter = false, children }) =>
-  html`<div class=${isAfter ? "after" : ""}><span class="chance" style=${{ width: `${100 * share}%` }}></span><b>${children}</b></div>`;
+/** A bar and a number. @param {{share: number, children?: unknown}} props  `share` of the longest bar */
+export const Chance = ({ share, children }) =>
+  html`<div><span class="chance" style=${{ width: `${100 * share}%` }}></span><b>${children}</b></div>`;
+
+/** The chance of a token that is less probable than the last of a list. @param {number} last */
+export const below = (last) => percent(last).replace(/^(?!<)/, "< ");
 
 /** Bars before and after; a token that is not among those of one list is less probable than the last of it.
  *  @param {{before: NextToken[], after: NextToken[], title?: string, titles?: [string, string]}} props */
@@ -20,8 +22,7 @@ export function NextTokens({ before, after, title = "Next token", titles = ["unc
   const top = Math.max(...highest.values());
   const bar = (/** @type {NextToken[]} */ list, /** @type {number} */ id) => {
     const found = list.find((token) => token.id === id);
-    const last = percent(list[list.length - 1].probability);
-    const text = found ? percent(found.probability) : last.startsWith("<") ? last : `< ${last}`;
+    const text = found ? percent(found.probability) : below(list[list.length - 1].probability);
     return html`<td><${Chance} share=${(found?.probability ?? 0) / top}>${text}<//></td>`;
   };
   return html`<section aria-label="next tokens"><h2>${title}</h2><table class="chances">

@@ -175,7 +175,7 @@ function settledIn(lens, column) {
   const [{ id, word }] = lens.guesses[last][column];
   const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
   const where = layerName(lens, row).replace(/^emb/, "the emb");
-  return `The prediction settles on “${word}” ${row === last ? "only at the end" : `from ${where} on`}.`;
+  return `${row === last ? "Only at the end" : `From ${where} on`}, the prediction is “${word}”.`;
 }
 
 /** The most likely tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
@@ -185,9 +185,9 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
   return html`<section class="guesses" aria-label="most likely tokens"><h2 role=${isHeld ? "status" : undefined}>${placeIn(lens, { row, column })}</h2>
     <table class="chances"><tbody>${guesses.map(
       ({ word, probability }) =>
-        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability} isAfter=${true}>${percent(probability)}<//></td></tr>`,
+        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability / guesses[0].probability}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
     <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
-    <p>${rank === null || next === null ? "The text ends here." : html`“${next}” ${lens.isMasked ? "is there" : "comes next"}: rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
+    <p>${rank === null || next === null ? "The text ends here." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
 }
