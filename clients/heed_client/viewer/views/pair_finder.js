@@ -1,7 +1,7 @@
 // Find the head that looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
-import { inQuotes } from "heed/data/picture.js";
+import { briefly, inQuotes } from "heed/data/picture.js";
 import { rank } from "heed/data/ranking.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -132,7 +132,7 @@ function Line({ labels, name, isNamed, query, held, onClick }) {
     ${labels.map(
       ({ text, special, padding }, place) => html`<button key=${place} tabindex=${place === tab ? 0 : -1}
       class=${`${place === query ? "query" : ""} ${place === held ? "key" : ""} ${padding ? "padding" : special ? "special" : ""}`}
-      aria-pressed=${place === query || place === held} onClick=${() => onClick(place)} title=${text} dir="auto">${text}</button>`,
+      aria-pressed=${place === query || place === held} onClick=${() => onClick(place)} title=${text} dir="auto">${briefly(text)}</button>`,
     )}
   </div>`;
   return isNamed ? html`<div class="pair-line"><span class="note">${name}</span>${words}</div>` : words;
