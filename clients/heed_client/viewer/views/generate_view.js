@@ -22,7 +22,7 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/page/generation.js").Actions} Actions */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{row: number | null, column: number | null}} Word  among the generated tokens, and among those that they look at */
-/** @typedef {{name: string, value: number}} Other  a word, or the picture, that is pointed at */
+/** @typedef {{name: string, value: number}} Other  a word with its place, or the picture, that is pointed at */
 /** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
 
 /** The reason for the end of the text. @type {Record<string, string>} */
@@ -241,7 +241,11 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     const at = { row: placeOf(word, "row"), column: placeOf(word, "column") };
     if (at.row !== pointed?.row || at.column !== pointed?.column) setPointed(at);
     const { value } = weightOf(word);
-    setOther(held && Number.isFinite(value) ? { name: `“${word.textContent}”`, value } : null);
+    const isRow = line?.isFrom === false;
+    const isKnown = attention && held && Number.isFinite(value);
+    setOther(
+      isKnown ? { name: nameIn(attention, settings.kind, isRow, Number(isRow ? at.row : at.column)), value } : null,
+    );
   };
   const hold = (/** @type {Word | null} */ word) => {
     const isHeld =
@@ -319,18 +323,28 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
 function sentence(attention, active, line, other, kind, error) {
   if (!active || !attention) return "";
   const direction = active.row === null ? "to" : "from";
-  const [owns, others] =
-    direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
-  const own = owns[active.row ?? active.column ?? -1]?.text;
+  const isFrom = active.row !== null;
+  const place = active.row ?? active.column ?? -1;
+  const own = (isFrom ? attention.rows : attention.columns)[place]?.text;
   if (own === undefined) return "";
-  const name = inQuotes(own);
+  const name = nameIn(attention, kind, isFrom, place);
   const best = line ? line.values.reduce((best, value, i) => (value > line.values[best] ? i : best), 0) : -1;
   const most =
     line && Number.isFinite(line.values[best])
-      ? { name: inQuotes(others[line.places[best]].text), value: line.values[best] }
+      ? { name: nameIn(attention, kind, !isFrom, line.places[best]), value: line.values[best] }
       : null;
   const said = other ?? most;
   return html`<span class=${name === own ? "patch-name" : ""}>${name}</span> ${(other ? LOOKS : LOOKS_MOST)[direction]} ${said ? `${said.name}: ${valueText(kind, said.value, error)}` : "…"}`;
+}
+
+/** A word; one that is repeated has its place in the text, as in the list of weights.
+ *  @param {ViewProps["attention"]} attention @param {string} kind @param {boolean} isRow @param {number} at */
+function nameIn({ m, n, rows, columns }, kind, isRow, at) {
+  const isOfText = isRow && kind !== "cross_weights"; // the first row is the last token of the prompt
+  const [labels, place] = [isRow && !isOfText ? rows : columns, isOfText ? at + n - m + 1 : at];
+  const { text } = (isRow ? rows : columns)[at];
+  const isRepeated = labels.some((label, i) => label.text === text && i !== place);
+  return isRepeated && inQuotes(text) !== text ? `${inQuotes(text)} (${place})` : inQuotes(text);
 }
 
 /** A word of running text; a blank is before it unless it continues a word.
