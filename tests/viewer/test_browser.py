@@ -76,7 +76,7 @@ def test_views_look_as_they_did(open_page):
     for view in new:
         pictures[view].save(PICTURES / f"{view}.png")
     page.get_by_role("tab", name="model").click()
-    expect(page.get_by_role("tabpanel")).to_contain_text("up to the largest of the head. Click one for its words.")
+    expect(page.get_by_role("tabpanel")).to_contain_text("up to the largest of the head. Click one to open it.")
     assert not new, "look at the pictures that were taken anew"
     for view, picture in pictures.items():
         for name in pictures:

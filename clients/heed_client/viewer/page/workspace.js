@@ -111,7 +111,7 @@ export function Workspace({
     </div>
     ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} />`}
     ${cut && html`<p class="note"><button onClick=${() => set(cut)}>cut this edge</button> The view Patch shows what the model answers without this weight, in each head.</p>`}
-    <p class="note">${OWN[name] ?? "Weights show where a model looks, not why it answers."}</p>
+    <p class="note">${OWN[name] ?? "Weights show where a model looks, not why it answers as it does."}</p>
   </section>`;
 }
 

@@ -87,7 +87,7 @@ export function ModelView({ attention, settings, set }) {
     [attention, ready > 0, hideSpecial, hideFirst, hidePadding],
   );
   return html`<p class="note meaning">Each square is a head: its queries from top to bottom, its keys from left to right, stronger colours for larger
-      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} Click one for its words.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
+      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} Click one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
     <div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${{ "--heads": heads, "--rows": layers <= FEW ? layers : 1 }}>

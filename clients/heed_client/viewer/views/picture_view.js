@@ -135,7 +135,7 @@ function Picture({ attention, settings, set, shown, seen }) {
           if (position !== null) select(position);
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
-      <p class="note">Click a patch to select it. Rows and columns are counted from 0, at the upper left.</p></div>
+      <p class="note">Click a patch to select it. Rows and columns are counted from 0, starting at the upper left.</p></div>
       <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights} />
     </div>`;
 }
