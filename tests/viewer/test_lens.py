@@ -51,9 +51,13 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         page.get_by_role("gridcell").nth(2 * len(WORDS) + column).click()
         likeliest = [named(lens, layer, column)[0] for layer in range(3)]
         first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
-        where = ["From the embeddings on", "From layer 0 on", "Only at the end"][first]
+        where = [
+            "From the embeddings on, the prediction is",
+            "From layer 0 on, the prediction is",
+            "The prediction is",
+        ][first]
         said = page.get_by_role("region", name="most likely tokens")
-        expect(said).to_contain_text(f"{where}, the prediction is “{likeliest[-1]}”.")
+        expect(said).to_contain_text(f"{where} “{likeliest[-1]}”{' only at the end' if first == 2 else ''}.")
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 

@@ -175,7 +175,9 @@ function settledIn(lens, column) {
   const [{ id, word }] = lens.guesses[last][column];
   const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
   const where = layerName(lens, row).replace(/^emb/, "the emb");
-  return `${row === last ? "Only at the end" : `From ${where} on`}, the prediction is “${word}”.`;
+  return row === last
+    ? `The prediction is “${word}” only at the end.`
+    : `From ${where} on, the prediction is “${word}”.`;
 }
 
 /** The most likely tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
