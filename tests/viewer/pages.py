@@ -56,12 +56,12 @@ def attend(query: np.ndarray, key: np.ndarray, scale: float | None = None) -> np
     return softmax(query @ np.swapaxes(key, -1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale))
 
 
-def selected(page: Page) -> dict[int, float]:
+def selected(page: Page) -> dict[int, str]:
     """The listed weights of the selected query, by key."""
     items = page.locator(".selection li")
     expect(items.first).to_be_visible()
     pairs = "(items) => items.map((item) => [item.dataset.place, item.querySelector('.value').textContent])"
-    return {int(key): number(text.split()[0]) for key, text in items.evaluate_all(pairs)}
+    return {int(key): text for key, text in items.evaluate_all(pairs)}
 
 
 def number(text: str) -> float:
@@ -70,11 +70,17 @@ def number(text: str) -> float:
 
 
 def expect_row(page: Page, weights: np.ndarray) -> None:
-    """Wait until the selected query has these weights, of which the page shows the largest with four digits."""
+    """Wait until the selected query has these weights, of which the page shows the largest: with four digits, or over a
+    picture as percentages."""
+
+    def is_of(text: str, weight: float) -> bool:
+        if text.endswith("%"):
+            return text in [percent(weight + error) for error in (-2e-6, 0, 2e-6)]
+        return abs(number(text.split()[0]) - weight) <= 5.2e-5
 
     def is_shown() -> bool:
         shown = selected(page)
-        return len(shown) == min(8, len(weights)) and np.allclose(weights[list(shown)], list(shown.values()), 0, 5.2e-5)
+        return len(shown) == min(8, len(weights)) and all(is_of(text, weights[key]) for key, text in shown.items())
 
     until(is_shown, 20)
 

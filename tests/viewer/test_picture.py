@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from export.__main__ import main
 from heed_client import Client
 from tests.support.families import IMAGE, Family, save
-from tests.viewer.pages import choose, drag, drawn, expect_row, fragment, pixels, take, violations
+from tests.viewer.pages import choose, drag, drawn, expect_row, fragment, percent, pixels, take, violations
 
 HEIGHT, WIDTH, SIDE = 16, 24, 4  # px; of the model's pictures, and of a patch
 ROWS, COLUMNS = HEIGHT // SIDE, WIDTH // SIDE
@@ -129,7 +129,7 @@ def test_weights_of_a_dropped_picture_are_those_of_the_server(open_model, vision
     row = weights[1, 2, 0]
     levels = np.sqrt(row[1:] / row[1:].max()).reshape(ROWS, COLUMNS)
     ends = page.locator(".legend small").all_inner_texts()
-    assert (ends[0], float(ends[-1])) == ("0", pytest.approx(row[1:].max(), abs=5e-4))
+    assert (ends[0], ends[-1]) == ("0", percent(row[1:].max()))
     each = lambda values: np.repeat(np.repeat(values, SIDE, 0), SIDE, 1)  # noqa: E731  of a patch's pixels
     over, shares = each(255 * colormaps["viridis"](levels)[..., :3]), each(levels)[..., None]
     grey = VALUES @ [0.3, 0.59, 0.11]  # the luminance of CSS's blend modes
@@ -151,7 +151,7 @@ def test_pointer_and_keys_select_patches(open_model, vision):
     expect_row(page, weights[0])
     canvas, selection, tip = page.locator(CANVAS), page.locator(".selection"), page.locator(".picture .tip")
     canvas.hover(position=middle(page, 3, 5))
-    expect(tip).to_have_text(f"row 3, column 5: {weights[0, 24]:.4f}")
+    expect(tip).to_have_text(f"row 3, column 5: {percent(weights[0, 24])}")
     canvas.click(position=middle(page, 1, 2))
     expect(selection).to_contain_text("row 1, column 2 looks at")
     expect_row(page, weights[9])
@@ -165,7 +165,7 @@ def test_pointer_and_keys_select_patches(open_model, vision):
     expect(selection).to_contain_text("row 0, column 0 is looked at by")
     expect_row(page, weights[:, 1])
     canvas.hover(position=middle(page, 2, 2))
-    expect(tip).to_have_text(f"row 2, column 2: {weights[15, 1]:.4f}")
+    expect(tip).to_have_text(f"row 2, column 2: {percent(weights[15, 1])}")
     assert "key=1" in fragment(page)
     canvas.press("Escape")
     expect(selection).to_contain_text("“[CLS]” (0) is looked at by")

@@ -20,6 +20,7 @@ export const LOOKS = { from: "looks at", to: "is looked at by" };
 export const LOOKS_MOST = { from: "looks most at", to: "is looked at most by" };
 
 const DECADES = 4; // of the logarithmic scale
+const FINE = 0.002; // a share below it needs more digits than others
 const MOST_DECIMALS = 4; // of the numbers of a scale
 const TINY = 1e-9; // a number below is 0 in a cell
 
@@ -151,18 +152,23 @@ export function scaled(share, scale) {
  * Numbers of a scale with the levels of their colours: its ends and middle, and powers of ten if it is logarithmic.
  * If each row has its own scale, they are shares of the row's largest weight.
  * @param {Pick<Shown, "high" | "isDiverging">} shown @param {Settings["scale"]} scale
+ * @param {boolean} [isShare]  whether numbers are per cent
  * @returns {{level: number, text: string}[]} from the lowest to the highest
  */
-export function ticks({ high, isDiverging }, scale) {
+export function ticks({ high, isDiverging }, scale, isShare = false) {
   const top = Number.isNaN(high) ? 1 : high;
   let values = [top, scale === "sqrt" ? top / 4 : top / 2];
   const digits = scale === "log" || isDiverging ? Infinity : Math.max(...values.map(decimals));
   const text = (/** @type {number} */ value) =>
     Number.isNaN(high)
       ? `${Number((100 * value).toPrecision(3))}%`
-      : digits <= MOST_DECIMALS
-        ? value.toFixed(digits)
-        : brief(value);
+      : isShare
+        ? scale === "log" || top < FINE
+          ? `${Number((100 * value).toPrecision(2))} %`
+          : percent(value)
+        : digits <= MOST_DECIMALS
+          ? value.toFixed(digits)
+          : brief(value);
   if (scale === "log") {
     const first = Math.ceil(Math.log10(top) - 1e-9) - 1;
     values = [top, ...Array.from({ length: DECADES }, (_, i) => 10 ** (first - i))].filter(

@@ -78,7 +78,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
   const isBeyond = others.parts.some((part) => part.includes("▲"));
   const named = {
-    marks: ticks(weights, settings.scale),
+    marks: ticks(weights, settings.scale, settings.kind.endsWith("weights")),
     name: `${scaleName(isShown, settings)}${isBeyond ? ", ▲ beyond the scale" : ""}`,
   };
   return svg(whole, top + height + under + below, [

@@ -1,6 +1,6 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
+import { LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
 import { beyond, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { openingToken } from "heed/data/tokens.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
@@ -73,7 +73,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     placeTip();
   });
   const weightOf = (/** @type {number} */ position) =>
-    weights.hidden[position] ? "hidden" : format(weights.values[position], shown.error);
+    weights.hidden[position] ? "hidden" : valueText(settings.kind, weights.values[position], shown.error);
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     element.hidden = hover.current === null;
@@ -116,12 +116,12 @@ function Picture({ attention, settings, set, shown, seen }) {
       ? direction === "from"
         ? html`${name} looks at no patch`
         : html`no patch looks at ${name}`
-      : html`${drawing.isPatch(place) ? html`<span class="patch-name">${name}</span>` : name} ${LOOKS_MOST[direction]} ${attention.columns[best].text}: <b>${weights.isDiverging ? weightOf(best) : percent(weights.values[best])}</b>
+      : html`${drawing.isPatch(place) ? html`<span class="patch-name">${name}</span>` : name} ${LOOKS_MOST[direction]} ${attention.columns[best].text}: <b>${weightOf(best)}</b>
         ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its attention is on the picture</small>`}`;
   return html`<div class="tools">
       <${Choice} label="selected patch or token" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
-      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} />
+      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${settings.kind.endsWith("weights")} />
     </div>
     <div class="picture-head"><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>

@@ -1,6 +1,6 @@
 // The selection in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
-import { drawnHeads, format, LOOKS } from "heed/data/display.js";
+import { drawnHeads, format, valueText, LOOKS } from "heed/data/display.js";
 import { inQuotes } from "heed/data/picture.js";
 import { useShown } from "heed/views/hooks.js";
 
@@ -26,8 +26,10 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
   const isPatch = place !== null && own === owns[place].text;
   const hasOthers = settings.view === "head" && drawnHeads(attention, settings).length > 1; // beside means of them
   const inHead = hasOthers ? ` in head ${settings.head}` : "";
+  const numberOf = (/** @type {number} */ value) =>
+    settings.view === "picture" ? valueText(settings.kind, value, shown?.error) : format(value, shown?.error);
   const said = listed?.length
-    ? `${own} ${verb} ${inQuotes(labels[listed[0].other].text)}: ${format(listed[0].value, shown?.error)}`
+    ? `${own} ${verb} ${inQuotes(labels[listed[0].other].text)}: ${numberOf(listed[0].value)}`
     : "";
   return html`<div class="selection">
     <span class="unseen" role="status">${listed && !listed.length ? `${own} is hidden.` : said}</span>
@@ -41,7 +43,7 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
         /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
       }}>clear</button>
       <b class=${isPatch ? "patch-name" : ""}>${own}</b>${isPatch ? "" : ` (${Number(place) + ownFirst})`}${`${inHead} ${verb} `}
-    <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<span class="value">${format(value, shown?.error)}</span>${other === pair && " (pinned)"}</li>`)}</ol>`
+    <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<span class="value">${numberOf(value)}</span>${other === pair && " (pinned)"}</li>`)}</ol>`
     }
   </div>`;
 }

@@ -6,8 +6,9 @@ import { css, PALE } from "heed/data/palettes.js";
 const STOPS = 16; // of the gradient
 
 /** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
- *   opacity?: number}} props  `shown` has the largest value; with `opacity` the colours are over a picture */
-export function Legend({ shown, table, scale, masked = "masked", opacity }) {
+ *   opacity?: number, isShare?: boolean}} props  `shown` has the largest value; with `opacity` the colours are over a picture;
+ *   `isShare`: numbers are per cent */
+export function Legend({ shown, table, scale, masked = "masked", opacity, isShare = false }) {
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
   const gradient = useMemo(() => {
@@ -16,7 +17,7 @@ export function Legend({ shown, table, scale, masked = "masked", opacity }) {
     const stops = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS, cover(i / STOPS)));
     return `linear-gradient(to right, ${stops.join(",")})`;
   }, [table, opacity, isDiverging]);
-  const marks = ticks(shown, scale);
+  const marks = ticks(shown, scale, isShare);
   const of = Number.isNaN(high) ? " of the row’s largest" : "";
   const [low, top] = [marks[0].text, marks[marks.length - 1].text];
   return html`<div class="legend" role="img" aria-label=${`colours from ${low} to ${top}${of}, ${scale} scale`}>
