@@ -8,12 +8,12 @@ import { fromFragment, toFragment } from "heed/data/state.js";
  *  @param {Settings} start  where the URL has no settings */
 export function useAddress(start) {
   const [entry, setEntry] = useState(0);
-  const arrived = useRef({ settings: /** @type {Settings | null} */ (null), url: "" });
+  const arrived = useRef(0); // as `entry`, before the next rendering
   const [settings, setSettings] = useState(() => (location.hash.length > 1 ? fromFragment(location.hash) : start));
   useEffect(() => {
     const fragment = `#${toFragment(settings)}`;
     if (location.protocol === "about:" || fragment === location.hash) return;
-    if (arrived.current.settings === settings && arrived.current.url !== location.href) return; // another URL follows
+    if (arrived.current !== entry) return; // another URL has replaced these settings since
     const before = fromFragment(location.hash);
     const isOtherView = before.view !== settings.view && location.hash.length > 1;
     const isStep = before.model === settings.model ? isOtherView : before.model !== ""; // "" was never shown
@@ -21,15 +21,13 @@ export function useAddress(start) {
     else history.replaceState(null, "", fragment);
   }, [settings]);
   useEffect(() => {
-    // Settings that were written since the event have changed location.hash.
-    const change = (/** @type {HashChangeEvent} */ event) => {
-      const next = fromFragment(new URL(event.newURL).hash);
-      arrived.current = { settings: next, url: event.newURL };
-      setSettings(next);
-      setEntry((before) => before + 1);
+    // hashchange comes later, when settings may have been written to the URL.
+    const change = () => {
+      setSettings(fromFragment(location.hash));
+      setEntry(++arrived.current);
     };
-    addEventListener("hashchange", change);
-    return () => removeEventListener("hashchange", change);
+    addEventListener("popstate", change);
+    return () => removeEventListener("popstate", change);
   }, []);
   return /** @type {const} */ ([settings, setSettings, entry]);
 }
