@@ -8,7 +8,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from heed_client import Client
-from tests.viewer.pages import drag, fragment
+from tests.viewer.pages import drag, fragment, percent
 
 VALUES = np.random.default_rng(5).integers(0, 256, (16, 16, 3), np.uint8)  # of a picture
 
@@ -32,7 +32,7 @@ def test_it_opens_on_its_text_and_looks_at_its_picture(open_page, server):
     expect(page.get_by_role("region", name="input")).to_contain_text("noise.png")
     with Client(server) as heed:
         weights = heed.attend("mine", images=file.getvalue(), outputs=["vision_weights"]).vision_weights
-    expect(page.locator(".selection")).to_contain_text(f"{np.asarray(weights)[0, 0, 0, 0].max():.4f}")
+    expect(page.locator(".selection")).to_contain_text(percent(np.asarray(weights)[0, 0, 0, 0].max()))
     assert "kind=vision_weights" in fragment(page)
     page.get_by_role("combobox", name="look at").select_option("texts")
     expect(page.get_by_role("tab", name="Model")).to_have_attribute("aria-selected", "true")
