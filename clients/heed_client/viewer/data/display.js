@@ -159,16 +159,12 @@ export function ticks({ high, isDiverging }, scale, isShare = false) {
   const top = Number.isNaN(high) ? 1 : high;
   let values = [top, scale === "sqrt" ? top / 4 : top / 2];
   const digits = scale === "log" || isDiverging ? Infinity : Math.max(...values.map(decimals));
-  const text = (/** @type {number} */ value) =>
-    Number.isNaN(high)
-      ? `${Number((100 * value).toPrecision(3))}%`
-      : isShare
-        ? scale === "log" || top < FINE
-          ? `${Number((100 * value).toPrecision(2))} %`
-          : percent(value)
-        : digits <= MOST_DECIMALS
-          ? value.toFixed(digits)
-          : brief(value);
+  const isFine = scale === "log" || top < FINE;
+  const text = (/** @type {number} */ value) => {
+    if (Number.isNaN(high)) return `${Number((100 * value).toPrecision(3))}%`;
+    if (isShare) return isFine ? `${Number((100 * value).toPrecision(2))} %` : percent(value);
+    return digits <= MOST_DECIMALS ? value.toFixed(digits) : brief(value);
+  };
   if (scale === "log") {
     const first = Math.ceil(Math.log10(top) - 1e-9) - 1;
     values = [top, ...Array.from({ length: DECADES }, (_, i) => 10 ** (first - i))].filter(
