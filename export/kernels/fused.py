@@ -2,68 +2,89 @@
 
 from export.kernels.text import causal, constants, copied, each, folded, real_keys, sizes, unfolded
 
-# ONNX Runtime ends a run between two nodes. So a kernel of more multiply-adds than MOST_PRODUCTS, which take half a
-# second or more, is called in a loop: for each head, with as many queries as have PART_PRODUCTS with all keys. Many
-# heads of at most FEW_KEYS are passed at once: a loop over them would take as long as the kernel.
-MOST_PRODUCTS, PART_PRODUCTS, LEAST_ROWS, FEW_KEYS = 1 << 33, 1 << 32, 128, 1 << 10
+# ONNX Runtime ends a run between two nodes. So a kernel that would take more than half a second is called in a loop,
+# with several heads, or with some of the queries of one head. A pair of query and key takes as long as D + E + PAIR
+# multiply-adds: MOST of them some 0.6 seconds, PART a quarter of it. From a width of 8 on, MOST_PRODUCTS of queries and
+# keys alone do not take longer.
+PAIR, MOST, PART, LEAST_ROWS = 64, 1 << 35, 1 << 33, 128
+MOST_PRODUCTS = 1 << 33
 
 
-def _few_products(query: str) -> str:
-    """The lines that compute has_few_products [1]: whether ``query`` and N keys have at most MOST_PRODUCTS."""
+def _few_products(query: str, keys: str, result: str) -> str:
+    """The lines that compute ``result`` [1]: whether ``query`` and ``keys`` keys, of a width of at least 8, are few."""
     return f"""
-    most_products = Constant <value_ints = [{MOST_PRODUCTS}]> ()
-    numbers = Size ({query})
-    products = Mul (numbers, N)
-    has_few_products = LessOrEqual (products, most_products)
+    {result}_most = Constant <value_ints = [{MOST_PRODUCTS}]> ()
+    {result}_numbers = Size ({query})
+    {result}_products = Mul ({result}_numbers, {keys})
+    {result} = LessOrEqual ({result}_products, {result}_most)
 """
 
 
-_IS_SHORT = f"""
-    few_keys = Constant <value_ints = [{FEW_KEYS}]> ()
-    has_few_keys = LessOrEqual (N, few_keys)
-    is_short1 = Or (has_few_products, has_few_keys)
-    is_short = Squeeze (is_short1)
+def _equal_parts(name: str, size: str) -> str:
+    """The lines that divide ``size`` rows into ``name``_parts of ``name``s rows each, at most ``most_names``."""
+    return f"""
+        {size}_plus_most = Add ({size}, most_{name}s)
+        {size}_rounded_up = Sub ({size}_plus_most, one)
+        {name}_parts = Div ({size}_rounded_up, most_{name}s)
+        {size}_plus_parts = Add ({size}, {name}_parts)
+        {size}_rounded_to_parts = Sub ({size}_plus_parts, one)
+        {name}s = Div ({size}_rounded_to_parts, {name}_parts)
 """
 
 
 def _in_parts(kernel: str) -> str:
-    """The lines that compute o_parts [batch, M, E] from q3, k3 and v3 in parts of the queries of each head.
+    """The lines that compute o_parts [batch, M, E] from q3, k3 and v3 in parts: of heads, or of a head's queries.
 
-    ``kernel`` are those that compute o_part from q_part, k_head and v_head, with the indices ``at`` of the part's
-    queries, which begin at ``from``. The last part is filled with copies of the last query.
+    ``kernel`` are those that compute o_part from q_part, k_heads and v_heads, with the indices ``at`` of the part's
+    queries, which begin at ``from``, and ``is_whole``: whether each part has all queries. The last part is filled with
+    copies of the last head or query.
     """
     return f"""
         first = Constant <value_int = 0> ()
         step = Constant <value_int = 1> ()
-        part_products = Constant <value_ints = [{PART_PRODUCTS}]> ()
+        part = Constant <value_ints = [{PART}]> ()
         least_rows = Constant <value_ints = [{LEAST_ROWS}]> ()
-        row_products = Mul (N, D)
-        rows_by_products = Div (part_products, row_products)
-        most_rows = Max (rows_by_products, least_rows)
-        rows = Min (most_rows, M)
-        M_plus_rows = Add (M, rows)
-        M_rounded_up = Sub (M_plus_rows, one)
-        parts = Div (M_rounded_up, rows)
+        pair_constant = Constant <value_ints = [{PAIR}]> ()
+        D_and_E = Add (D, E)
+        pair_work = Add (D_and_E, pair_constant)
+        row_work = Mul (N, pair_work)
+        head_work = Mul (M, row_work)
+        heads_by_work = Div (part, head_work)
+        rows_by_work = Div (part, row_work)
+        most_heads = Max (heads_by_work, one)
+        most_rows = Max (rows_by_work, least_rows)
+        {_equal_parts("head", "batch")}
+        {_equal_parts("row", "M")}
+        is_whole1 = Equal (row_parts, one)
+        is_whole = Squeeze (is_whole1)
+        last_head = Sub (batch, one)
         last_query = Sub (M, one)
-        rows_0 = Squeeze (rows)
-        row = Range (first, rows_0, step)
-        part_count = Mul (batch, parts)
+        {each("heads rows", "@_0 = Squeeze (@)")}
+        {each("heads rows", "@_range = Range (first, @_0, step)")}
+        part_count = Mul (head_parts, row_parts)
         trips = Squeeze (part_count)
-        o_of_parts = Loop (trips, true) <body = part (int64 t, bool go) => (bool on, o_part) {{
+        o_of_parts = Loop (trips, true) <body = part_of_both (int64 t, bool go) => (bool on, o_part) {{
             on = Identity (go)
             t1 = Reshape (t, one)
-            head = Div (t1, parts)
-            part_of_head = Mod (t1, parts)
-            from = Mul (part_of_head, rows)
-            row_or_beyond = Add (from, row)
+            head_part = Div (t1, row_parts)
+            row_part = Mod (t1, row_parts)
+            head_from = Mul (head_part, heads)
+            head_or_beyond = Add (head_from, heads_range)
+            head_at = Min (head_or_beyond, last_head)
+            from = Mul (row_part, rows)
+            row_or_beyond = Add (from, rows_range)
             at = Min (row_or_beyond, last_query)
-            {each("q k v", "@_head = Gather (@3, head)")}
-            q_part = Gather <axis = 1> (q_head, at)
+            {each("q k v", "@_heads = Gather (@3, head_at)")}
+            q_part = Gather <axis = 1> (q_heads, at)
             {kernel}
         }}>
-        o_shape3 = Concat <axis = 0> (batch, minus_one, E)
+        all_heads = Mul (head_parts, heads)
+        all_rows = Mul (row_parts, rows)
+        o_shape3 = Concat <axis = 0> (all_heads, all_rows, E)
         o_padded = Reshape (o_of_parts, o_shape3)
-        o_parts = Slice (o_padded, zero, M, one)
+        o_from = Concat <axis = 0> (zero, zero)
+        o_to = Concat <axis = 0> (batch, M)
+        o_parts = Slice (o_padded, o_from, o_to)
 """
 
 
@@ -87,31 +108,26 @@ def flash(signature: str, kernel: str) -> str:
 """
 
 
-_CAUSAL_KERNEL = "com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, scale = 1.0>"
-_CAUSAL_PART = f"""
-            {each("k v", "@_part = Gather <axis = 1> (@_head, at)")}
-            {each("k v", "@_before = Slice (@_head, zero, from, one)")}
-            {each("k v", "@_past = Unsqueeze (@_before, one)")}
-            to = Add (from, rows)
-            total = Cast <to = 6> (to)
-            last = Sub (to, one)
-            last_key = Cast <to = 6> (last)
-            o_part, present_k, present_v = {_CAUSAL_KERNEL}
-                (q_part, k_part, v_part, k_past, v_past, last_key, total)
-"""
 _KERNEL = "com.microsoft.MultiHeadAttention <num_heads = 1, scale = 1.0>"
 FLASH = flash(
     "Flash",
     f"""
     {sizes("k", "N")}
-    {_few_products("q3")}
-    {_IS_SHORT}
+    M = Shape <start = 1, end = 2> (q3)
+    most = Constant <value_ints = [{MOST}]> ()
+    pair = Constant <value_ints = [{PAIR}]> ()
+    widths = Add (D, E)
+    of_pair = Add (widths, pair)
+    queries = Mul (batch, M)
+    pairs = Mul (queries, N)
+    work = Mul (pairs, of_pair)
+    is_short1 = LessOrEqual (work, most)
+    is_short = Squeeze (is_short1)
     o3 = If (is_short) <then_branch = at_once () => (o_whole) {{
         o_whole = {_KERNEL} (q3, k3, v3)
     }}, else_branch = in_parts () => (o_parts) {{
-        M = Shape <start = 1, end = 2> (q3)
         {constants("zero one true")}
-        {_in_parts(f"o_part = {_KERNEL} (q_part, k_head, v_head)")}
+        {_in_parts(f"o_part = {_KERNEL} (q_part, k_heads, v_heads)")}
     }}>
 """,
 )
@@ -143,8 +159,14 @@ Padded (q, k, v, nonpad) => (o) {{
 }}
 """
 
-# ONNX Runtime's fused causal attention: as many queries as keys, as wide as the values, no groups. Queries of a part
-# have the keys before them as their past.
+# ONNX Runtime's fused causal attention: as many queries as keys, as wide as the values, no groups.
+_SQUARE_KERNEL = "com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, scale = 1.0>"
+_LAST_KEYS = """
+    last = Sub (M, one)
+    last32 = Cast <to = 6> (last)
+    last_keys = Expand (last32, {batch})
+    total = Cast <to = 6> (M)
+"""
 SQUARE = f"""
 Square (q, k, v) => (o) {{
     o_shape = Shape (q)
@@ -153,27 +175,41 @@ Square (q, k, v) => (o) {{
     shape3 = Concat <axis = 0> (batch, MD)
     {constants("one")}
     {each("q k v", "@3 = Reshape (@, shape3)")}
-    last = Sub (M, one)
-    last32 = Cast <to = 6> (last)
-    last_keys = Expand (last32, batch)
-    total = Cast <to = 6> (M)
-    o3, present_k, present_v = {_CAUSAL_KERNEL}
-        (q3, k3, v3, , , last_keys, total)
+    {_LAST_KEYS.format(batch="batch")}
+    o3, present_k, present_v = {_SQUARE_KERNEL} (q3, k3, v3, , , last_keys, total)
     o = Reshape (o3, o_shape)
 }}
+"""
+
+# The same in parts. Some of a head's queries have the keys before them as their past, which the kernel supports for one
+# head at a time.
+_SQUARE_PART = f"""
+            o_part = If (is_whole) <then_branch = whole_heads () => (o_heads) {{
+                {_LAST_KEYS.format(batch="heads")}
+                o_heads, present_k, present_v = {_SQUARE_KERNEL} (q_part, k_heads, v_heads, , , last_keys, total)
+            }}, else_branch = some_queries () => (o_queries) {{
+                {each("k v", "@_part = Gather <axis = 1> (@_heads, at)")}
+                {each("k v", "@_before = Slice (@_heads, zero, from, one)")}
+                {each("k v", "@_past = Unsqueeze (@_before, one)")}
+                to = Add (from, rows)
+                total_to = Cast <to = 6> (to)
+                last_to = Sub (to, one)
+                last_key = Cast <to = 6> (last_to)
+                o_queries, present_k_to, present_v_to = {_SQUARE_KERNEL}
+                    (q_part, k_part, v_part, k_past, v_past, last_key, total_to)
+            }}>
 """
 LONG_SQUARE = f"""
 LongSquare (q, k, v) => (o) {{
     o_shape = Shape (q)
-    {sizes("q", "BH MD M")}
+    {sizes("q", "BH MD M D")}
     N = Identity (M)
-    {sizes("q", "D")}
-    {sizes("v", "E")}
+    E = Identity (D)
     batch = ReduceProd <keepdims = 1> (BH)
     shape3 = Concat <axis = 0> (batch, MD)
+    {constants("zero one true")}
     {each("q k v", "@3 = Reshape (@, shape3)")}
-    {constants("minus_one zero one true")}
-    {_in_parts(_CAUSAL_PART)}
+    {_in_parts(_SQUARE_PART)}
     o = Reshape (o_parts, o_shape)
 }}
 """
@@ -197,7 +233,8 @@ _FIRST = f"""
     grouped = Concat <axis = 0> (B, K, G, L, width)
     ungrouped = Concat <axis = 0> (B, H, L, width)
     {copied("wide", "grouped", "ungrouped")}
-    {_IS_SHORT}
+    {_few_products("q_wide", "L", "is_short1")}
+    is_short = Squeeze (is_short1)
     o_wide = If (is_short) <then_branch = short () => (o_short) {{
         o_short = heed.Square (q_wide, k_copies, v_copies)
     }}, else_branch = long () => (o_long) {{
@@ -220,7 +257,7 @@ Causal (q, k, v) => (o) {{
     {sizes("k", "B K")}
     {sizes("q", "H")}
     no_groups = Equal (H, K)
-    {_few_products("q")}
+    {_few_products("q", "N", "has_few_products")}
     fits2 = And (as_many, as_wide)
     fits3 = And (fits2, multiple_of_8)
     fits4 = And (fits3, no_groups)

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from export.kernels import functions
 from export.kernels.functions import DOMAIN, OPSETS, complete
-from export.kernels.fused import FEW_KEYS, LEAST_ROWS, MOST_PRODUCTS, PART_PRODUCTS
+from export.kernels.fused import LEAST_ROWS, MOST, MOST_PRODUCTS, PART
 
 SHAPES = [  # batch, heads, kv_heads, m, n, d_k, d_v
     (1, 1, 1, 50, 50, 8, 8),
@@ -15,6 +15,7 @@ SHAPES = [  # batch, heads, kv_heads, m, n, d_k, d_v
     (1, 2, 2, 50, 7, 8, 8),
     (2, 2, 1, 7, 50, 5, 3),
     (1, 1, 1, 1, 90, 8, 8),
+    (3, 5, 5, 20, 20, 1, 40),
 ]
 
 
@@ -40,12 +41,11 @@ def in_parts(monkeypatch):
         assert f"[{size}]" in text
         monkeypatch.setitem(functions._TEXTS, name, text.replace(f"[{size}]", f"[{smaller}]"))
 
-    def use():
-        for name in ("Flash", "Causal"):
-            change(name, MOST_PRODUCTS, 20)
-            change(name, FEW_KEYS, 3)
+    def use(part):
+        change("Causal", MOST_PRODUCTS, 20)
+        change("Flash", MOST, 20)
         for name in ("Flash", "LongSquare"):
-            change(name, PART_PRODUCTS, 800)
+            change(name, PART, part)
             change(name, LEAST_ROWS, 4)
 
     return use
@@ -53,11 +53,12 @@ def in_parts(monkeypatch):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kernel", ["Flash", "Causal"])
-def test_parts_give_the_same_output(kernel, shape, in_parts):
+@pytest.mark.parametrize("part", [1, 30_000, 700_000])  # of one head's queries, and of several heads
+def test_parts_give_the_same_output(part, kernel, shape, in_parts):
     batch, heads, kv_heads, m, n, d_k, d_v = shape
     rng = np.random.default_rng(m + n)
     sizes = ((heads, m, d_k), (kv_heads, n, d_k), (kv_heads, n, d_v))
     arrays = [rng.standard_normal((batch, *size), np.float32) for size in sizes]
     at_once = run(kernel, arrays)
-    in_parts()
+    in_parts(part)
     np.testing.assert_allclose(run(kernel, arrays), at_once, rtol=1e-5, atol=1e-6)
