@@ -10,9 +10,7 @@ from pydantic import (
     AfterValidator,
     ByteSize,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     TypeAdapter,
     ValidationError,
@@ -65,6 +63,8 @@ def size_text(size: int) -> str:
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Threads = Annotated[int, Field(ge=0, le=1024)]
+Seconds = Annotated[float, Field(ge=0, le=10**9)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=10**9)]
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
 
 
@@ -135,11 +135,11 @@ class Settings(BaseSettings):
     """upper limit in bytes on a request body"""
     max_text_bytes: PositiveInt = MIB
     """upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer"""
-    transfer_timeout_seconds: PositiveFloat = 60
+    transfer_timeout_seconds: PositiveSeconds = 60
     """time limit in seconds to receive a whole request, and for a client to read any part of a response"""
-    keep_alive_seconds: PositiveFloat = 75
+    keep_alive_seconds: PositiveSeconds = 75
     """seconds after which an idle connection is closed"""
-    deadline_seconds: NonNegativeFloat = 60
+    deadline_seconds: Seconds = 60
     """time limit in seconds until a request's run begins, if the client sets none; 0 = no limit"""
     max_memory_bytes: NonNegativeInt = 0
     """upper limit in bytes on the memory of one request's run; 0 = half of memory_budget_bytes"""
@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     )
     memories_bytes: NonNegativeInt = 0
     """upper limit in bytes on all memories of this machine; 0 = a quarter of its memory"""
-    max_run_seconds: NonNegativeFloat = 60
+    max_run_seconds: Seconds = 60
     """time limit in seconds for one run: rejected if forecast to take longer, terminated if it does; 0 = no limit"""
     max_queue: PositiveInt = 1000
     """upper limit on the requests waiting in the queue; further ones are rejected"""
@@ -171,7 +171,7 @@ class Settings(BaseSettings):
         description="when responses are compressed: never; requested = if Accept-Encoding names only gzip or"
         " deflate; offered = if it names any",
     )
-    drain_seconds: NonNegativeFloat = 0
+    drain_seconds: Seconds = 0
     """seconds to keep serving, but not ready, after a shutdown signal, so that load balancers notice; 0 = none"""
     shutdown_seconds: PositiveInt = 25
     """time limit in seconds to finish running requests after a shutdown signal"""

@@ -20,9 +20,9 @@ EXPECTED = {  # types of pydantic's errors -> the expected value; their contexts
     "float_parsing": "expected a number",
     "finite_number": "expected a finite number",
     "bool_parsing": "expected true or false",
-    "less_than_equal": "expected at most {le}",
-    "greater_than_equal": "expected at least {ge}",
-    "greater_than": "expected a number above {gt}",
+    "less_than_equal": "expected at most {le:,.0f}",
+    "greater_than_equal": "expected at least {ge:g}",
+    "greater_than": "expected a number above {gt:g}",
 }
 FORMS = {
     "port": PORT,

@@ -22,6 +22,9 @@ def test_a_flag_wins_over_its_variable(monkeypatch):
         (["--port", "70000"], "--port (HEED_PORT): expected a port from 0 to 65535, got '70000'"),
         (["--provider", "tpu"], "--provider (HEED_PROVIDER): expected auto, cuda or cpu, got 'tpu'"),
         (["--workers", "0"], "workers (HEED_WORKERS)"),
+        (["--workers", "2000"], "--workers (HEED_WORKERS): expected at most 1,024, got '2000'"),
+        (["--deadline-seconds", "inf"], "(HEED_DEADLINE_SECONDS): expected at most 1,000,000,000, got 'inf'"),
+        (["--keep-alive-seconds", "0"], "(HEED_KEEP_ALIVE_SECONDS): expected a number above 0, got '0'"),
         (["--versions", "newest"], "versions (HEED_VERSIONS)"),
         (
             ["--workers", "2", "--model-control-mode", "explicit"],
