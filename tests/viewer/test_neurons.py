@@ -82,9 +82,9 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     texts = [text.text for text in svg.findall(".//{*}text")]
     assert texts[0] == f"bert, head {HEAD}: how the weights of “sat” arise: query × key"
-    assert texts[1:6] == ["key vector k", "q × k", "sum", "weight", f"query {QUERY} sat"]
+    assert texts[1:7] == [f"query {QUERY} sat (× scale)", "key", "key vector k", "q × k", "sum", "weight"]
     for i, (word, score, weight) in enumerate(zip(answer.tokens, scores, answer.weights[0, HEAD, QUERY], strict=True)):
-        name, one, other = texts[6 + 3 * i : 9 + 3 * i]
+        name, one, other = texts[7 + 3 * i : 10 + 3 * i]
         assert name == f"{i} {word}"
         np.testing.assert_allclose([number(one), number(other)], [score, weight], atol=6e-5)
     bars = len(answer.tokens)

@@ -16,7 +16,8 @@ const NUMBER = 72; // px of a sum
 const BAR = 80; // px of the weight 1
 const MARK = "#1d4e89";
 const GAP = 16;
-const TOP = 56; // px of the title and the names of the columns
+const TOP = 40; // px of the title
+const HEAD = 28; // px of the names of the columns
 
 /**
  * @param {import("heed/server/neurons.js").Neurons} neurons @param {Attention} attention @param {Settings} settings
@@ -27,7 +28,7 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   const keys = largestKeys(neurons.weights);
   const [ofQuery, ofKeys, ofProducts] = topsOf(neurons);
   const word = (/** @type {number} */ place) => numbered(attention.columns[place], place);
-  const own = `query ${numbered(attention.rows[query], query)}`;
+  const own = `query ${numbered(attention.rows[query], query)} (× scale)`;
   const names = CHARACTER * Math.max(own.length, ...keys.map((place) => word(place).length)) + 8;
   const breadth = neurons.query.length * CELL;
   const [products, sums] = [names + breadth + GAP, names + 2 * (breadth + GAP)];
@@ -48,15 +49,17 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   const bar = (/** @type {number} */ share, /** @type {number} */ x, /** @type {number} */ y) =>
     `<rect x="${round(x)}" y="${y}" width="${round(share * BAR)}" height="6" rx="2" fill="${MARK}"/>`;
   const end = ' text-anchor="end"';
+  const start = TOP + ROW + HEAD; // of the keys
   const parts = [
-    text("key vector k", names, TOP - 8),
-    text("q × k", products, TOP - 8),
-    text("sum", sums + NUMBER, TOP - 8, end),
-    text("weight", weights, TOP - 8, end),
     text(own, 8, TOP + 12),
     strip(neurons.query, ofQuery, names, TOP),
+    text("key", 8, start - 8),
+    text("key vector k", names, start - 8),
+    text("q × k", products, start - 8),
+    text("sum", sums + NUMBER, start - 8, end),
+    text("weight", weights, start - 8, end),
     ...keys.map((place, i) => {
-      const y = TOP + (i + 1) * ROW + 8;
+      const y = start + i * ROW;
       return [
         place === settings.key
           ? `<rect x="3" y="${y - 2}" width="${round(weights + 2)}" height="${ROW}" fill="none" stroke="${MARK}" stroke-width="2"/>`
@@ -70,7 +73,7 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
       ].join("");
     }),
   ];
-  const bottom = TOP + (keys.length + 1) * ROW + 24;
+  const bottom = start + keys.length * ROW + 16;
   const tops = [`query ${format(ofQuery)}`, `keys ${format(ofKeys)}`, `products ${format(ofProducts)}`].join(", ");
   const said = ["Orange is positive, violet negative.", `The strongest colour stands for: ${tops}.`];
   parts.push(...said.map((line, i) => text(line, 8, bottom + 8 + i * ROW)));
