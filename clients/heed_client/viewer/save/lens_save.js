@@ -4,7 +4,7 @@ import { escape } from "heed/save/document.js";
 import { colourScale, FONT, heading, round, svg, TITLE, TITLE_CHARACTER, width as widthOf } from "heed/save/svg.js";
 import { quoted } from "heed/save/quoted.js";
 import { layerTitle } from "heed/server/lens.js";
-import { differs, levelOf, marksOf, target } from "heed/views/lens_view.js";
+import { differs, hasNext, levelOf, marksOf, target } from "heed/views/lens_view.js";
 
 /** @typedef {import("heed/server/lens.js").Lens} Lens */
 
@@ -91,7 +91,7 @@ export function lensSvg(lens, settings) {
     colourScale(table, { marks, name: isByRank ? `rank of the ${target(lens)}` : "probability" }, LEFT, below),
   );
   const corner = change === null ? "" : ` Corner: another token than without the change (${change}).`;
-  const note = `Bold: already the most likely token of the output. Underlined: the ${target(lens)}.${corner}`;
+  const note = `Bold: already the most likely token of the output.${hasNext(lens) ? ` Underlined: the ${target(lens)}.` : ""}${corner}`;
   parts.push(`<text x="${LEFT}" y="${below + 54}">${escape(note)}</text>`);
   const width = Math.max(
     LEFT + words.length * WIDTH + 8,

@@ -32,6 +32,9 @@ export function levelOf({ guesses, ranks, vocabulary }, isByRank, { row, column 
 /** A cell in words. @param {Lens} lens @param {Cell} cell */
 const placeIn = (lens, { row, column }) => `${layerTitle(lens, row)}, at “${lens.words[column]}”`;
 
+/** Whether the token that comes next, or the token itself, is anywhere the most likely. @param {Lens} lens */
+export const hasNext = ({ ranks }) => ranks.some((row) => row.includes(1));
+
 /** The content of a cell as a sentence. @param {Lens} lens @param {Cell} cell */
 const sentence = (lens, { row, column }) => {
   const [{ word, probability }] = lens.guesses[row][column];
@@ -100,7 +103,7 @@ function Table({ lens, settings, set, pinned }) {
     event.preventDefault();
   };
   const final = guesses[layers.length - 1];
-  const hasRight = ranks.some((row) => row.includes(1));
+  const hasRight = hasNext(lens);
   const cells = useMemo(
     () =>
       layers.map(
@@ -147,7 +150,7 @@ export function heldIn({ layers, positions }, { lens: { cell } }) {
 
 /** The numbers at the ends and in the middle of the scale. @param {Lens} lens @param {boolean} isByRank */
 export const marksOf = ({ vocabulary }, isByRank) =>
-  isByRank ? [String(vocabulary), String(Math.round(Math.sqrt(vocabulary))), "1"] : ["0", "50 %", "100 %"];
+  isByRank ? [String(vocabulary), String(Math.round(Math.sqrt(vocabulary))), "1"] : ["0", "50\u00a0%", "100\u00a0%"];
 
 /** @param {{lens: Lens, isByRank: boolean, table: Uint32Array}} props */
 function Scale({ lens, isByRank, table }) {
