@@ -93,7 +93,7 @@ def test_every_head_is_measured(open_page, heed):
         mask[layer, head] = 0
         other = heed.attend("encoder", **request, head_mask=mask).output[0].astype(float)
         shares[layer, head] = share = np.linalg.norm(other - output) / np.linalg.norm(output)
-        said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f} %: switch off layer {layer}, head {head}"
+        said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f}\u00a0%: switch off layer {layer}, head {head}"
         expect(page.get_by_role("button", name=said)).to_be_visible()
     expect(page.locator(".heads-tools")).to_contain_text("when only this head is off")
     layer, head = divmod(int(shares.argmax()), 4)

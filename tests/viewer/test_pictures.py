@@ -139,14 +139,14 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)
     words.get_by_text("picture (16 patches)").hover()
     expect(page.locator(".readout")).to_contain_text("looks at the picture: ")
-    share = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix(" %"))
+    share = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix("\u00a0%"))
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box, shares = seen.bounding_box(), []
     for patch in range(16):
         place = {"x": (patch % 4 + 0.5) * box["width"] / 4, "y": (patch // 4 + 0.5) * box["height"] / 4}
         seen.hover(position=place)
         expect(seen).to_have_attribute("title", re.compile(f"row {patch // 4}, column {patch % 4}: "))
-        shares.append(float(re.search(r"([\d.]+) %$", seen.get_attribute("title"))[1]))
+        shares.append(float(re.search(r"([\d.]+)\s%$", seen.get_attribute("title"))[1]))
     assert share == pytest.approx(sum(shares), abs=16 * 0.1)  # each is rounded
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
     expect(page.locator(".readout")).to_contain_text("looks most at")
@@ -163,7 +163,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     box = seen.bounding_box()
     seen.click(position={"x": box["width"] / 8, "y": 3 * box["height"] / 8})
     expect(page.locator(".readout")).to_have_text(
-        re.compile(r"^row 1, column 0 is looked at most by “.+”( \(\d+\))?: .+ %$")
+        re.compile(r"^row 1, column 0 is looked at most by “.+”( \(\d+\))?: .+\s%$")
     )
     expect(page.locator(".selection")).to_contain_text("row 1, column 0 is looked at by")
     expect(strength).to_be_hidden()  # no patch has a colour

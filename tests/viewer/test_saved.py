@@ -122,7 +122,7 @@ def test_pictures_of_each_view(page, heed, tmp_path):
     texts = [text.text for text in svg.findall(".//{*}text")]
     assert texts[0] == "bert: weights of 4 heads, 9 queries from top to bottom, 9 keys from left to right"
     assert texts[1:5] == [f"head {head}" for head in range(4)]
-    assert texts[5:] == ["0", "50%", "100%", "weights in per cent of the head’s largest, linear scale"]
+    assert texts[5:] == ["0", "50\u00a0%", "100\u00a0%", "weights in per cent of the head’s largest, linear scale"]
     page.get_by_role("combobox", name="colour range").select_option("all heads")
     texts = [text.text for text in svg_of(page).findall(".//{*}text")]
     largest = heed.attend("bert", text=TEXT).weights.max()

@@ -49,7 +49,7 @@ def test_the_effect_of_a_head_is_that_on_the_embedding_of_its_tower(open_page, s
         )
     share = 100 * np.linalg.norm(other - whole) / np.linalg.norm(whole)
     for kind, said in (
-        ("weights", f"on {share:.0f} %: switch off layer 0, head 1"),
+        ("weights", f"on {share:.0f}\u00a0%: switch off layer 0, head 1"),
         ("vision_weights", "%: switch off"),
     ):
         page = open_page(f"model=mine&text=the+cat+sat&kind={kind}&view=ablate", url=server)

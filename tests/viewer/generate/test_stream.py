@@ -45,7 +45,7 @@ def test_tokens_weights_and_alternatives_are_those_of_the_api(open_text, generat
     for item, token in zip(items.all(), answer["generated"][4]["next_tokens"], strict=True):
         name, percent = item.locator(".name").inner_text(), item.locator("b").inner_text()
         assert name == (token["token"] or f"#{token['id']}")
-        assert float(percent.removesuffix(" %")) == pytest.approx(100 * token["probability"], abs=0.06)
+        assert float(percent.removesuffix("\u00a0%")) == pytest.approx(100 * token["probability"], abs=0.06)
     own = page.get_by_role("region", name="next tokens").locator("[aria-current=true] .name")
     expect(own).to_have_text(tokens(answer)[4])
 
@@ -183,7 +183,7 @@ def test_heads_are_ranked_by_what_the_pinned_word_looked_at(open_text, generate)
     expect(heads_by_weight(page)).to_have_count(largest.size)
     for button, at in zip(heads_by_weight(page).all(), np.argsort(-largest, axis=None), strict=True):
         layer, head = divmod(int(at), largest.shape[1])
-        percent = float(re.search(r"([\d.]+) %", button.inner_text())[1])
+        percent = float(re.search(r"([\d.]+)\s%", button.inner_text())[1])
         assert button.inner_text().startswith(f"layer {layer}, head {head} ")
         assert percent == pytest.approx(100 * largest[layer, head], abs=0.51)
     every = page.get_by_role("region", name="every head")

@@ -161,8 +161,8 @@ export function ticks({ high, isDiverging }, scale, isShare = false) {
   const digits = scale === "log" || isDiverging ? Infinity : Math.max(...values.map(decimals));
   const isFine = scale === "log" || top < FINE;
   const text = (/** @type {number} */ value) => {
-    if (Number.isNaN(high)) return `${Number((100 * value).toPrecision(3))}%`;
-    if (isShare) return isFine ? `${Number((100 * value).toPrecision(2))} %` : percent(value);
+    if (Number.isNaN(high)) return `${Number((100 * value).toPrecision(3))}\u00a0%`;
+    if (isShare) return isFine ? `${Number((100 * value).toPrecision(2))}\u00a0%` : percent(value);
     return digits <= MOST_DECIMALS ? value.toFixed(digits) : brief(value);
   };
   if (scale === "log") {
@@ -254,11 +254,11 @@ export function short(value, top, isWide = true) {
 
 const WHOLE = 1 - 1e-6; // a sum of weights above it is 1, but for its rounding
 
-/** A share as text: 0 % and 100 % only of nothing and of all. @param {number} share */
+/** A share as text, which no line break divides: 0 % and 100 % only of nothing and of all. @param {number} share */
 export function percent(share) {
-  if (share > 0 && share < 0.0005) return "< 0.1 %";
-  if (share >= 0.9995 && share < WHOLE) return "> 99.9 %";
-  return `${(100 * share).toFixed(share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)} %`;
+  if (share > 0 && share < 0.0005) return "<\u00a00.1\u00a0%";
+  if (share >= 0.9995 && share < WHOLE) return ">\u00a099.9\u00a0%";
+  return `${(100 * share).toFixed(share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)}\u00a0%`;
 }
 
 /** A number of an output in a sentence: a weight as a percentage.

@@ -288,7 +288,7 @@ export const signed = (value) => (value > 0 ? `+${number(value)}` : number(value
 export function recovered({ unchanged, source }, value) {
   const share = source === null ? NaN : (value - unchanged) / (source - unchanged);
   if (!(Math.abs(share) <= FAR)) return ""; // the other text's number is too near to be a measure
-  return minus(`${Math.round(100 * share)} % of the change by the other text`);
+  return minus(`${Math.round(100 * share)}\u00a0% of the change by the other text`);
 }
 
 /** The choices of the settings with changes; undefined, null and {} remove one. @param {Settings["patch"]} patch @param {Partial<Choices>} changes */

@@ -10,7 +10,7 @@ export const Chance = ({ share, children }) =>
   html`<div><span class="chance" style=${{ width: `${100 * share}%` }}></span><b>${children}</b></div>`;
 
 /** The chance of a token that is less probable than the last of a list. @param {number} last */
-export const below = (last) => percent(last).replace(/^(?!<)/, "< ");
+export const below = (last) => percent(last).replace(/^(?!<)/, "<\u00a0");
 
 /** Bars before and after; a token that is not among those of one list is less probable than the last of it.
  *  @param {{before: NextToken[], after: NextToken[], title?: string, titles?: [string, string]}} props */
