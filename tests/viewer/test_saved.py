@@ -164,7 +164,10 @@ def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(p
     assert svg.find("{*}text").text == "bert: head 3"
     numbers = [float(one.text) for one in svg.findall(".//{*}tspan")]
     np.testing.assert_allclose(numbers, heed.attend("bert", text=TEXT).weights[0, 3, 2], atol=5.1e-4)
-    assert len(svg.findall("{*}g/{*}rect")) == 1  # behind the word
+    assert len(svg.findall("{*}g/{*}rect")) == 1 + 9  # behind the word, and strips behind the others
+    opacities = [float(path.get("stroke-opacity")) for path in svg.findall(".//{*}path")]
+    assert opacities == sorted(opacities)  # the strongest line is above the others
+    assert (opacities[0] >= 0.25, opacities[-1]) == (True, 1)
     page.get_by_role("tab", name="Tokens").click()
     texts = [text.text for text in svg_of(page).findall(".//{*}text")]
     assert texts[:9] == ["<s>", *TEXT.split(), "</s>"]

@@ -21,6 +21,7 @@ import {
 import { drawnHeads, minus, received, show, showSmall, strength } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
+import { FAINTEST, largestOf, opacityOf, STRIP } from "heed/views/draw/lines.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -109,21 +110,35 @@ function lines(attention, bundles, settings, title) {
     held >= 0
       ? `<rect x="${isFrom ? 0 : left + gap}" y="${held * step}" width="${isFrom ? left : right}" height="${step}" fill="#d6e4f5"/>`
       : "";
-  const parts = bundles.flatMap(({ head, shown: one }) => {
-    const levels = one.levels.map((level) => strength(one, level));
-    return Array.from(levels.keys())
-      .filter((index) => levels[index] > 0.01 && isHeld(Math.floor(index / n), index % n))
-      .sort((first, second) => levels[second] - levels[first])
-      .slice(0, LINES / bundles.length)
-      .map((index) => {
-        const [from, to] = [(Math.floor(index / n) + 0.5) * step, ((index % n) + 0.5) * step];
-        const middle = left + gap / 2;
-        return (
-          `<path d="M${left} ${from}C${middle} ${from} ${middle} ${to} ${left + gap} ${to}" fill="none" ` +
-          `stroke="${headColour(head, attention.heads, false)}" stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 3 * levels[index])}"/>`
-        );
-      });
-  });
+  const colourOf = (/** @type {number} */ head) => headColour(head, attention.heads, false);
+  // Behind the other words, strips in the colours of the heads, as strong as the weights.
+  const breadth = (isFrom ? right : left) / bundles.length;
+  const strips = bundles.flatMap(({ head, shown: one }, k) =>
+    (held < 0 ? [] : isFrom ? columns : rows).map((_, i) => {
+      const opacity = round(STRIP * strength(one, one.levels[isFrom ? held * n + i : i * n + held]));
+      const x = round((isFrom ? left + gap : 0) + k * breadth);
+      return `<rect x="${x}" y="${i * step}" width="${round(breadth)}" height="${step}" fill="${colourOf(head)}" fill-opacity="${opacity}"/>`;
+    }),
+  );
+  const word = held < 0 ? null : { side: /** @type {"query" | "key"} */ (isFrom ? "query" : "key"), index: held };
+  const ofHeads = bundles.map(({ head, shown: one }) => ({ shown: one, colour: colourOf(head) }));
+  const most = largestOf(ofHeads, { word, isDrawn: () => true });
+  const parts = ofHeads
+    .flatMap(({ shown: one, colour }) =>
+      Array.from(one.levels, (level, index) => ({ level: strength(one, level) / most, index, colour }))
+        .filter(({ level, index }) => level >= FAINTEST && isHeld(Math.floor(index / n), index % n))
+        .sort((first, second) => second.level - first.level)
+        .slice(0, LINES / bundles.length),
+    )
+    .sort((first, second) => first.level - second.level)
+    .map(({ level, index, colour }) => {
+      const [from, to] = [(Math.floor(index / n) + 0.5) * step, ((index % n) + 0.5) * step];
+      const middle = left + gap / 2;
+      return (
+        `<path d="M${left} ${from}C${middle} ${from} ${middle} ${to} ${left + gap} ${to}" fill="none" ` +
+        `stroke="${colour}" stroke-opacity="${round(opacityOf(level, bundles.length))}" stroke-width="${round(0.5 + 3 * level)}"/>`
+      );
+    });
   rows.forEach((word, i) =>
     parts.push(
       `<text x="${left - 4}" y="${(i + 0.5) * step + 4}" text-anchor="end">${held >= 0 && !isFrom ? `${number(i * n + held)} ` : ""}${escape(word)}</text>`,
@@ -138,14 +153,14 @@ function lines(attention, bundles, settings, title) {
   const several = `${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}heads `;
   const name = `${title}: ${hasSeveral ? several : placeOf(attention, settings)}`;
   const numbers = hasSeveral ? bundles.map(({ head }) => head) : [];
-  const coloured = numbers.map((head) => `<tspan fill="${headColour(head, attention.heads, false)}">${head}</tspan>`);
+  const coloured = numbers.map((head) => `<tspan fill="${colourOf(head)}">${head}</tspan>`);
   const top = TITLE + NAMES;
   const length = name.length + numbers.join(", ").length;
   return svg(Math.max(left + gap + right, 8 + TITLE_CHARACTER * length), top + Math.max(m, n) * step + BELOW, [
     heading(name, coloured.join(", ")),
     `<text x="${left - 4}" y="${top - 5}" text-anchor="end" fill="#555">queries</text>`,
     `<text x="${left + gap + 4}" y="${top - 5}" fill="#555">keys</text>`,
-    `<g transform="translate(0 ${top})">${mark}${parts.join("\n")}</g>`,
+    `<g transform="translate(0 ${top})">${mark}${strips.join("")}${parts.join("\n")}</g>`,
   ]);
 }
 

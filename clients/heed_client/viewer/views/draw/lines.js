@@ -1,4 +1,4 @@
-// Lines between queries at the left and keys at the right, as strong as the weights.
+// Lines between queries at the left and keys at the right, as strong as the weights; weak ones are below strong ones.
 
 import { strength } from "heed/data/display.js";
 
@@ -18,29 +18,39 @@ import { strength } from "heed/data/display.js";
  */
 
 const BUCKETS = 12; // of levels; the lines of a bucket are one path
-const FAINTEST = 0.02; // level that is drawn
+export const FAINTEST = 0.02; // level that is drawn
 const MOST = 3000; // lines in a frame, the strongest first
 const FAR = 64; // lines of a word to words out of sight, the strongest
 const THICKEST = 4; // px
-const PALEST = 0.25; // opacity
+const PALEST = 0.25; // opacity of the lines of few heads
+const FEW = 3; // heads
+export const STRIP = 0.6; // opacity of the strongest strip behind a word
+
+/** The opacity of a line. @param {number} level @param {number} heads  that are drawn */
+export const opacityOf = (level, heads) => (heads > FEW ? level : Math.max(PALEST, level));
 
 /** @param {CanvasRenderingContext2D} context @param {Bundle[]} bundles @param {Sight} sight */
 export function drawLines(context, bundles, sight) {
   const { row, top, width } = sight;
   const perHead = Math.max(200, Math.floor(MOST / bundles.length));
-  for (const { shown, colour } of bundles) {
-    const buckets = collect(shown, sight);
+  const most = largestOf(bundles, sight);
+  const heads = bundles.map(({ shown, colour }) => {
+    const buckets = collect(shown, sight, most);
     let first = BUCKETS;
     for (let count = 0; first > 0 && count + buckets[first - 1].length / 2 <= perHead;)
       count += buckets[--first].length / 2;
     if (first === BUCKETS) buckets[--first].length = 2 * perHead;
-    context.strokeStyle = colour;
-    for (let bucket = first; bucket < BUCKETS; bucket++) {
+    return { colour, buckets, first };
+  });
+  for (let bucket = 0; bucket < BUCKETS; bucket++)
+    for (const { colour, buckets, first } of heads) {
+      const ends = buckets[bucket];
+      if (bucket < first || ends.length === 0) continue;
       const level = (bucket + 0.5) / BUCKETS;
-      context.globalAlpha = Math.max(PALEST, level);
+      context.strokeStyle = colour;
+      context.globalAlpha = opacityOf(level, heads.length);
       context.lineWidth = 0.5 + (THICKEST - 0.5) * level;
       context.beginPath();
-      const ends = buckets[bucket];
       for (let at = 0; at < ends.length; at += 2) {
         const [start, end] = [(ends[at] + 0.5) * row - top, (ends[at + 1] + 0.5) * row - top];
         context.moveTo(0, start);
@@ -48,17 +58,30 @@ export function drawLines(context, bundles, sight) {
       }
       context.stroke();
     }
-  }
   context.globalAlpha = 1;
 }
 
-/** Queries and keys of the lines by level, in turns. @param {Shown} shown @param {Sight} sight @returns {number[][]} */
-function collect(shown, { word, top, row, height, isDrawn }) {
+/** The level of the strongest line of the selected word, in all heads; of all words 1.
+ *  @param {Bundle[]} bundles @param {Pick<Sight, "word" | "isDrawn">} sight */
+export function largestOf(bundles, { word, isDrawn }) {
+  if (!word) return 1;
+  let most = 0;
+  for (const { shown } of bundles)
+    for (let other = 0; other < (word.side === "query" ? shown.n : shown.m); other++) {
+      const [i, j] = word.side === "query" ? [word.index, other] : [other, word.index];
+      if (isDrawn(i, j)) most = Math.max(most, strength(shown, shown.levels[i * shown.n + j]));
+    }
+  return most || 1;
+}
+
+/** Queries and keys of the lines by level, in turns. @param {Shown} shown @param {Sight} sight
+ *  @param {number} most  the strongest level @returns {number[][]} */
+function collect(shown, { word, top, row, height, isDrawn }, most) {
   const { m, n, levels } = shown;
   /** @type {number[][]} */
   const buckets = Array.from({ length: BUCKETS }, () => []);
   const add = (/** @type {number} */ i, /** @type {number} */ j) => {
-    const level = strength(shown, levels[i * n + j]);
+    const level = strength(shown, levels[i * n + j]) / most;
     if (level >= FAINTEST && isDrawn(i, j)) buckets[Math.min(BUCKETS - 1, Math.floor(level * BUCKETS))].push(i, j);
   };
   const [first, end] = [Math.max(0, Math.floor(top / row)), Math.ceil((top + height) / row)];

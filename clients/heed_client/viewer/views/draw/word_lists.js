@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
 import { prepare, themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { minus, strength } from "heed/data/display.js";
-import { drawLines } from "heed/views/draw/lines.js";
+import { drawLines, STRIP } from "heed/views/draw/lines.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/views/draw/lines.js").Bundle} Bundle */
@@ -176,7 +176,7 @@ function moved({ side, index }, key, m, n) {
 function drawStrips(context, bundles, cell, x, y, width) {
   const breadth = width / bundles.length;
   bundles.forEach(({ shown, colour }, i) => {
-    context.globalAlpha = 0.6 * strength(shown, shown.levels[cell]);
+    context.globalAlpha = STRIP * strength(shown, shown.levels[cell]);
     context.fillStyle = colour;
     context.fillRect(x + i * breadth, y, breadth, ROW);
   });
