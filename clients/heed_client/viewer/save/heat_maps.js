@@ -3,7 +3,19 @@ import { palette } from "heed/data/palettes.js";
 import { briefly } from "heed/data/picture.js";
 import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
-import { CELL, heading, round, scale, scaleName, svg, TITLE, TITLE_CHARACTER, width, wordsOf } from "heed/save/svg.js";
+import {
+  CELL,
+  heading,
+  round,
+  scale,
+  scaleName,
+  svg,
+  TITLE,
+  TITLE_CHARACTER,
+  width,
+  widths,
+  wordsOf,
+} from "heed/save/svg.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -15,7 +27,8 @@ const WIDEST = 1600; // all cells with numbers, side by side
 
 /** @typedef {{attention: Pick<Attention, "rows" | "columns">, shown: Shown, settings: Settings, title: string, axes?: [rows: string, columns: string],
  *    named?: import("heed/save/svg.js").Named}} Panel  a matrix; `axes` and `named` if it is not of attention */
-/** @typedef {{cell: number, every: number, left: number, top: number}} Room  size of a cell; which words are written; room for them */
+/** @typedef {{cell: number, every: number, left: number, top: number, isLevel: boolean}} Room  size of a cell; which words
+ *    are written; room for them; whether those of columns are level */
 
 /** Heat maps side by side, with cells of one size, and each with its scale.
  *  @param {Panel[]} panels @param {string} [title]  of all of them */
@@ -53,7 +66,10 @@ function roomFor(panels) {
     panels.flatMap((panel) => namesOf(panel)),
     1,
   );
-  return { cell, every, left: Math.max(words("rows"), named), top: Math.max(words("columns"), 2 * LINE) };
+  const columns = panels.flatMap(({ attention, shown }) => wordsOf(attention, shown, "columns").map(briefly));
+  const isLevel = every === 1 && widths(columns).every((breadth) => breadth <= cell - 4);
+  const top = Math.max(isLevel ? 0 : words("columns"), 2 * LINE);
+  return { cell, every, left: Math.max(words("rows"), named), top, isLevel };
 }
 
 /** What rows and columns are. @param {Panel} panel */
@@ -96,7 +112,7 @@ function heatMap(panel, room) {
 }
 
 /** The words of rows and columns, and in the corner what they are. @param {Panel} panel @param {Room} room */
-function wordsAround(panel, { cell, every, left, top }) {
+function wordsAround(panel, { cell, every, left, top, isLevel }) {
   const words = (/** @type {"rows" | "columns"} */ axis) =>
     wordsOf(panel.attention, panel.shown, axis).map((word) => escape(briefly(word)));
   const middle = (/** @type {number} */ start, /** @type {number} */ place) => round(start + (place + 0.5) * cell + 4);
@@ -106,7 +122,11 @@ function wordsAround(panel, { cell, every, left, top }) {
       .map((word, i) => `<text x="${left - 4}" y="${middle(top, i)}" text-anchor="end">${word}</text>`)
       .filter(written),
     ...words("columns")
-      .map((word, j) => `<text transform="translate(${middle(left, j)} ${top - 4}) rotate(-90)">${word}</text>`)
+      .map((word, j) =>
+        isLevel
+          ? `<text x="${middle(left, j) - 4}" y="${top - 4}" text-anchor="middle">${word}</text>`
+          : `<text transform="translate(${middle(left, j)} ${top - 4}) rotate(-90)">${word}</text>`,
+      )
       .filter(written),
     ...namesOf(panel).map(
       (name, i) => `<text x="${left - 6}" y="${top - 20 + 15 * i}" text-anchor="end" fill="#555">${name}</text>`,

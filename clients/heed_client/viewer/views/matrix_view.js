@@ -1,10 +1,10 @@
 // One matrix as a heat map that can be zoomed to its single cells.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { format, isOfWeights } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
-import { draw, drawPointer, FONT, layout } from "heed/views/draw/heat_map.js";
+import { draw, drawPointer, layout } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { Mips } from "heed/views/draw/mips.js";
 import { cellAt, clamp, panBy, reveal, zoomAt } from "heed/views/draw/port.js";
@@ -73,7 +73,6 @@ export function HeatMap({
   const columns = useMemo(() => shown.columns.map((place) => attention.columns[place].text), [shown]);
   const names = useMemo(() => ({ rows: rows.map(briefly), columns: columns.map(briefly) }), [rows, columns]);
   const mips = useMemo(() => new Mips(shown, shown.isDiverging, table), [shown, table]);
-  const words = useMemo(() => new Words(FONT), []);
   const plot = useMemo(() => {
     const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) =>
       labels.map(({ text }) => briefly(text));
@@ -84,6 +83,7 @@ export function HeatMap({
     const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);
     return layout(shown, [...names.rows, ...left], [...names.columns, ...above], Math.max(1, width), height, lowest);
   }, [names, width, screen, beside, own, lowest]);
+  const words = useMemo(() => new Words(), [plot.font]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },
@@ -228,7 +228,7 @@ export function HeatMap({
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} />`}
+      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isOfWeights(settings.kind)} />`}
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>

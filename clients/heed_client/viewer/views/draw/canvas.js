@@ -120,16 +120,14 @@ export function themeColours(element) {
   return colours;
 }
 
-/** Cuts words with an ellipsis so that they fit a width; each word is measured once. */
+/** Cuts words of one font with an ellipsis so that they fit a width; each word is measured once. */
 export class Words {
-  /** @param {string} font */
-  constructor(font) {
-    this.font = font;
+  constructor() {
     /** @type {Map<string, string>} */
     this._cut = new Map();
   }
 
-  /** @param {CanvasRenderingContext2D} context  with this font @param {string} text @param {number} width */
+  /** @param {CanvasRenderingContext2D} context  with the font @param {string} text @param {number} width */
   fit(context, text, width) {
     const key = `${width} ${text}`;
     let cut = this._cut.get(key);

@@ -3,16 +3,17 @@ import { short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, textOn } from "heed/data/palettes.js";
 import { prepare } from "heed/views/draw/canvas.js";
-import { fit } from "heed/views/draw/port.js";
+import { fit, WIDEST } from "heed/views/draw/port.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/views/draw/port.js").Plot} Plot */
 /** @typedef {import("heed/views/draw/port.js").Port} Port */
+/** @typedef {Plot & {font: number, isLevel: boolean}} Layout  px of words, and whether those of columns are level */
 /** @typedef {{row: number, column: number}} Cell  among the visible ones */
 /**
  * @typedef {object} Scene  what is drawn
- * @property {Shown} shown @property {Plot} plot @property {Port} port
+ * @property {Shown} shown @property {Layout} plot @property {Port} port
  * @property {import("heed/views/draw/mips.js").Mips} mips @property {Uint32Array} table
  * @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
@@ -20,7 +21,8 @@ import { fit } from "heed/views/draw/port.js";
  * @property {Cell | null} hover @property {{row: number | null, column: number | null}} held
  */
 
-export const FONT = "12px system-ui, sans-serif";
+const [SMALL, LARGE] = [12, 18]; // px of words
+const SHARE = 0.3; // of a cell that large words have
 const BAR = 36; // px, the longest bar
 const [LESS, MORE] = [0.15, 0.85]; // levels of the colours of bars of a difference
 const GAP = 6; // px between words and cells
@@ -36,18 +38,30 @@ const WITH_VALUES = 34; // px of a cell that has its value in it
  *  @param {string[]} columns
  *  @param {number} width @param {number} height  most, in CSS pixels @param {number} [lowest]  px of the cells */
 export function layout(shown, rows, columns, width, height, lowest) {
-  const beside = Math.min(WORDS_BESIDE, width * 0.24, 14 + 7 * longest(rows));
-  const above = Math.min(WORDS_ABOVE, 14 + 7 * longest(columns));
-  const [left, top] = [Math.round(beside + GAP), Math.round(above + GAP)];
-  return fit(
-    shown.m,
-    shown.n,
-    left,
-    top,
-    Math.max(1, width - left - BAR - GAP - 1),
-    Math.max(1, height - top - BELOW),
-    lowest,
-  );
+  const { m, n } = shown;
+  const of = (/** @type {number} */ font) => {
+    const size = font / SMALL;
+    const beside = Math.min(WORDS_BESIDE * size, width * 0.24, 14 + 7 * size * longest(rows));
+    const left = Math.round(beside + GAP);
+    const breadth = Math.max(1, width - left - BAR - GAP - 1);
+    const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / n) - 2 * GAP);
+    const above = isLevel ? font + GAP : Math.min(WORDS_ABOVE * size, 14 + 7 * size * longest(columns));
+    const top = Math.round(above + GAP);
+    return { ...fit(m, n, left, top, breadth, Math.max(1, height - top - BELOW), lowest), font, isLevel };
+  };
+  const { w, h } = of(SMALL);
+  return of(Math.round(Math.min(LARGE, Math.max(SMALL, SHARE * Math.min(w, h)))));
+}
+
+/** @param {number} px */
+const fontOf = (px) => `${px}px system-ui, sans-serif`;
+
+const measure = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
+
+/** Whether all words are at most so wide. @param {string[]} words @param {number} font @param {number} width  px */
+function haveRoom(words, font, width) {
+  measure.font = fontOf(font);
+  return words.every((word) => measure.measureText(word).width <= width);
 }
 
 /** @param {string[]} words */
@@ -131,7 +145,7 @@ const tops = new WeakMap();
 function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, shown.n);
-  context.font = `${w > 48 ? 12 : 10}px system-ui, sans-serif`;
+  context.font = fontOf(w > 48 ? plot.font : 10);
   context.textAlign = "center";
   context.textBaseline = "middle";
   const top = tops.get(shown) ?? largestChange(shown.values);
@@ -202,20 +216,21 @@ function drawMarkedWords(context, scene, cells, row, column) {
 function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h }, axis, index, isMarked) {
   const isRow = axis === "row";
   if (!(isRow ? isWithin(index, y, h, plot.height) : isWithin(index, x, w, plot.width))) return;
-  context.font = FONT;
-  const text = words.fit(context, (isRow ? rows : columns)[index], (isRow ? plot.left : plot.top) - GAP - 2);
+  const { font } = plot;
+  const isLevel = !isRow && plot.isLevel;
+  context.font = fontOf(font);
+  const room = isRow ? plot.left : isLevel ? w : plot.top;
+  const text = words.fit(context, (isRow ? rows : columns)[index], room - GAP - 2);
   context.save();
   if (isRow) context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
-  else {
-    context.translate(plot.left + (index + 0.5 - x) * w, plot.top - GAP);
-    context.rotate(-Math.PI / 2);
-  }
-  context.textAlign = isRow ? "right" : "left";
+  else context.translate(plot.left + (index + 0.5 - x) * w, plot.top - GAP - (isLevel ? font / 2 : 0));
+  if (!isRow && !isLevel) context.rotate(-Math.PI / 2);
+  context.textAlign = isRow ? "right" : isLevel ? "center" : "left";
   context.textBaseline = "middle";
   if (isMarked) {
     const length = context.measureText(text).width;
     context.fillStyle = colours.mark;
-    context.fillRect(isRow ? -length - 3 : -3, -8, length + 6, 16);
+    context.fillRect((isRow ? -length : isLevel ? -length / 2 : 0) - 3, -2 - font / 2, length + 6, font + 4);
   }
   context.fillStyle = isMarked ? colours.back : colours.quiet;
   context.fillText(text, 0, 0);
