@@ -12,6 +12,9 @@ import { cellOf } from "heed/data/matrix.js";
  *   or if it is unknown
  */
 
+/** Which words are left out where one word is held. @param {Pick<Attention, "isSelf">} attention */
+export const leftOut = ({ isSelf }) => (isSelf ? "without special tokens and itself" : "without special tokens");
+
 /**
  * The heads, the largest weight first; for one word, its largest weight, without itself, special and hidden words.
  * For inputs above the size of the small pictures the rows of a query come from the server, and weights to a key are the

@@ -44,7 +44,7 @@ export function CompareView({ attention, settings, set, second = null }) {
     const isFollowing = own?.[name] === undefined && second.settings[name] === Math.min(settings[name], count - 1);
     const canFollow = isFollowing || name === "layer" || !second.isSame || own?.layer !== undefined; // else it is the next head
     const first = canFollow && { "": `same (${Math.min(settings[name], count - 1)})` };
-    return html`<${Choice} label=${`second ${title}`} value=${isFollowing ? "" : others[name]} options=${{ ...first, ...numbers(count) }}
+    return html`<${Choice} label=${html`<span class="unseen">second </span>${title}`} value=${isFollowing ? "" : others[name]} options=${{ ...first, ...numbers(count) }}
       onChange=${(/** @type {string} */ value) => second.set({ [name]: value === "" ? undefined : Number(value) })} />`;
   };
   const sides = /** @type {const} */ ([

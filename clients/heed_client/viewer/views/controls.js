@@ -7,7 +7,7 @@ import { isTrained } from "heed/server/api.js";
 
 /**
  * A labelled choice.
- * @param {{label: string, value: string | number, options: Choices, onChange: (value: string) => void}} props
+ * @param {{label: unknown, value: string | number, options: Choices, onChange: (value: string) => void}} props
  */
 export const Choice = ({ label, value, options, onChange }) => html`<label>${label}
   <select value=${String(value)} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.value)}>

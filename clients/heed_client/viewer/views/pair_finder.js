@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
 import { briefly, inQuotes } from "heed/data/picture.js";
-import { rank } from "heed/data/ranking.js";
+import { leftOut, rank } from "heed/data/ranking.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
 
@@ -84,9 +84,11 @@ function Headline({ attention, settings, best }) {
   const isBest = view === "model" || combine !== "none";
   const from = query === null ? null : attention.rows[query].text;
   const to = key === null ? null : attention.columns[key].text;
+  const ranked =
+    attention.layers * attention.heads > 1 && `Heads ranked by the largest weight (${leftOut(attention)}). `;
   if (from === null || to === null)
     return html`<p class="headline">${from === null ? html`… → <bdi>${inQuotes(String(to))}</bdi>` : html`<bdi>${inQuotes(from)}</bdi> → …`}
-      <small>${from === null ? "Click the word that looks." : `Click the word that it looks at, or ${inQuotes(from)} again to unpin it.`}</small></p>`;
+      <small>${ranked}${from === null ? "Click the word that looks." : `Click the word that it looks at, or ${inQuotes(from)} again to unpin it.`}</small></p>`;
   const weight = isBest ? best?.weight : matrix?.values[Number(query) * attention.n + Number(key)];
   const place = isBest ? best : { layer, head };
   return html`<p class="headline"><bdi>${inQuotes(from)}</bdi> → <bdi>${inQuotes(to)}</bdi>${

@@ -1,7 +1,8 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
+import { isOfWeights, LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
+import { leftOut } from "heed/data/ranking.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -171,8 +172,8 @@ function Text({ attention, settings, set, shown }) {
       <div class=${`token-text ${Math.max(m, n) > LONG_TEXT ? "long" : ""}`} role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${LOOKS} onChange=${turn} />
-      <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} />
-        ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} />`}</span>
+      <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
+        ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />`}</span>
     </div>
     <p class="headline readout" ref=${readout}></p>
     <div ref=${frame} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
@@ -183,7 +184,7 @@ function Text({ attention, settings, set, shown }) {
     ${
       place !== null &&
       html`<${RankedHeads} attention=${attention} settings=${settings} set=${set}
-      title=${direction === "from" ? `Heads ranked by the largest weight from “${attention.rows[place].text}”` : `Heads ranked by the largest weight to “${attention.columns[place].text}”`} />`
+      title=${`Heads ranked by the largest weight ${direction} “${(direction === "from" ? attention.rows : attention.columns)[place].text}” (${leftOut(attention)})`} />`
     }
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${shown} />`;
 }
