@@ -135,7 +135,7 @@ function Table({ lens, settings, set, pinned }) {
     <div class="lens-body"><div><div class="lens-frame" ref=${frame}><table class="lens-table" role="grid" aria-label="the most likely next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
-      <thead><tr><th scope="col">at</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
+      <thead><tr><th scope="col">token</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
     <p class="note"><b>Bold</b>: already the most likely token of the output.${hasRight && html` <u>Underlined</u>: the ${target(lens)}.`}${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
     <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} /></div>`;
