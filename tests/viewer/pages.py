@@ -70,17 +70,18 @@ def number(text: str) -> float:
 
 
 def expect_row(page: Page, weights: np.ndarray) -> None:
-    """Wait until the selected query has these weights, of which the page shows the largest: with four digits, or over a
-    picture as percentages."""
+    """Wait until the selected query has these weights, of which the page shows the largest: as percentages, and with four
+    digits as titles."""
 
-    def is_of(text: str, weight: float) -> bool:
-        if text.endswith("%"):
-            return text in [percent(weight + error) for error in (-2e-6, 0, 2e-6)]
-        return abs(number(text.split()[0]) - weight) <= 5.2e-5
+    def is_of(text: str, title: str, weight: float) -> bool:
+        is_near = abs(number(title.split()[0]) - weight) <= 5.2e-5
+        return is_near and text in [percent(weight + error) for error in (-2e-6, 0, 2e-6)]
 
     def is_shown() -> bool:
-        shown = selected(page)
-        return len(shown) == min(8, len(weights)) and all(is_of(text, weights[key]) for key, text in shown.items())
+        shown, titles = selected(page), [one.get_attribute("title") for one in page.locator(".selection .value").all()]
+        return len(shown) == min(8, len(weights)) and all(
+            is_of(text, str(title), weights[key]) for (key, text), title in zip(shown.items(), titles, strict=True)
+        )
 
     until(is_shown, 20)
 
@@ -96,7 +97,7 @@ def percent(share: float) -> str:
 
 def expect_value(page: Page, weight: float) -> None:
     """Wait until the selected pair has this weight."""
-    expect(page.locator(".selection .value").first).to_have_text(f"{weight:.4f}")
+    expect(page.locator(".selection .value").first).to_have_attribute("title", f"{weight:.4f}")
 
 
 def fields_of(scores: np.ndarray) -> dict[str, Any]:

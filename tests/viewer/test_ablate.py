@@ -27,6 +27,15 @@ def off(page, layer, head):
     return page.get_by_role("button", name=f"switch off layer {layer}, head {head}")
 
 
+def change_of(row, column, before, after) -> str:
+    """A change in words, as percentages; with four digits if these are alike."""
+    weights = [before[row, column], after[row, column]]
+    said = [percent(weight) for weight in weights]
+    if said[0] == said[1]:
+        said = [f"{float(f'{100 * weight:.4g}'):g} %" for weight in weights]
+    return f"“{row}” looks {'more' if weights[1] > weights[0] else 'less'} at “{column}”: {said[0]} → {said[1]}"
+
+
 def test_what_a_head_changes(open_page, answers):
     (before, output), (after, other) = answers
     page = open_page(f"{MODEL}&layer=0&head=1")
@@ -38,7 +47,7 @@ def test_what_a_head_changes(open_page, answers):
     change = np.abs(after - before).max((-1, -2))
     expect(page.locator(".heads-tools")).to_contain_text("1 of 8 heads off")
     head, row, column = np.unravel_index(np.abs(after - before)[1].argmax(), before[1].shape)
-    said = f"“{row}” → “{column}” {before[1, head, row, column]:.4f} → {after[1, head, row, column]:.4f}"
+    said = change_of(row, column, before[1, head], after[1, head])
     expect(page.locator(".ablate > .headline")).to_have_text(f"layer 1, head {head} changes most: {said}")
     for (layer, head), largest in np.ndenumerate(change):
         what = "is off" if (layer, head) == (0, 1) else f"changes by at most {largest:.4f}"
@@ -49,7 +58,7 @@ def test_what_a_head_changes(open_page, answers):
     expect(chips).to_have_count(len(output))
     for chip, one, two in zip(chips.all(), output, other, strict=True):
         cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
-        shown = re.findall(r"(?:cos|max) (-?\d+\.\d+)", chip.inner_text())
+        shown = re.findall(r"-?\d+\.\d+", chip.inner_text())
         assert [*map(float, shown)] == pytest.approx([cosine, np.abs(one - two).max()], abs=6e-5)
     expect(page).to_have_url(re.compile("ablated=%5B%5B0%2C1%5D%5D"))
     most = int(change[1].argmax())  # not the selected head, which is off
@@ -67,18 +76,17 @@ def assert_maps(page, layer, head, before, after):
     """The head's maps have words and scales; its largest change is said."""
     change = after - before
     region = page.get_by_role("region", name="selected head")
-    headings = [f"Before: layer {layer}, head {head}, all heads on", f"After: layer {layer}, head {head}, 1 head off"]
+    headings = [f"{when}: layer {layer}, head {head}, with" for when in ("Before", "After")]
     for heading in headings:
         expect(region.get_by_role("heading", name=heading)).to_be_visible()
     expect(region.get_by_role("application")).to_have_count(3)
     top = max(before.max(), after.max())
-    for place, value in enumerate([top, top, np.abs(change).max()]):
-        text = region.locator(".legend small").nth(3 * place + 2).inner_text()
-        assert float(text) == pytest.approx(value, rel=0.005)
+    ends = [region.locator(".legend small").nth(3 * place + 2).inner_text() for place in range(3)]
+    assert ends[:2] == [percent(top)] * 2
+    assert float(ends[2]) == pytest.approx(np.abs(change).max(), rel=0.005)
     row, column = np.unravel_index(np.abs(change).argmax(), change.shape)
-    said = f"{'more' if change[row, column] > 0 else 'less'} at “{column}”: {before[row, column]:.4f} → "
     listed = region.get_by_role("list", name="largest changes").get_by_role("listitem")
-    expect(listed.first).to_contain_text(f"“{row}” looks {said}{after[row, column]:.4f}")
+    expect(listed.first).to_contain_text(change_of(row, column, before, after))
 
 
 def test_every_head_is_measured(open_page, heed):
@@ -97,7 +105,7 @@ def test_every_head_is_measured(open_page, heed):
         expect(page.get_by_role("button", name=said)).to_be_visible()
     expect(page.locator(".heads-tools")).to_contain_text("when only this head is off")
     layer, head = divmod(int(shares.argmax()), 4)
-    said = f"Without layer {layer}, head {head} the output moves most: {percent(shares.max())}"
+    said = f"The output moves most without layer {layer}, head {head}: {percent(shares.max())}"
     expect(page.locator(".ablate > .headline")).to_have_text(said)
     ranked = page.get_by_role("list", name="heads by effect").get_by_role("button")
     order = [f"layer {at // 4}, head {at % 4} " for at in np.argsort(-shares, axis=None)]
@@ -204,7 +212,7 @@ def test_the_next_tokens_of_a_language_model(open_page, shared_server, tmp_path_
         assert cell.inner_text() == percent(chances[index])
     widths = [cell.locator(".chance").bounding_box()["width"] for cell in likeliest]
     np.testing.assert_allclose(np.array(widths) / widths[0], chances[likely] / chances[likely[0]], atol=0.02)
-    assert {cell.inner_text() for cell in shown.values()} == {f"< {percent(chances[likely[-1]])}".replace("< <", "<")}
+    assert {cell.inner_text() for cell in shown.values()} == {f"<\u00a0{percent(chances[likely[-1]])}".replace("<\u00a0<", "<")}
 
 
 def test_the_picture_shows_the_head_that_changes_most(open_page, answers):
@@ -215,6 +223,6 @@ def test_the_picture_shows_the_head_that_changes_most(open_page, answers):
     most = int(np.abs(after - before)[1].max((-1, -2)).argmax())
     assert ["".join(panel.find("{*}text").itertext()) for panel in svg.findall("{*}g")] == [
         f"Before: layer 1, head {most}, all heads on",
-        f"After: layer 1, head {most}, 1 head off",
+        f"After: layer 1, head {most}, with layer 0, head 1 off",
         "Change: after minus before",
     ]

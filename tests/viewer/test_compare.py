@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import copied, fragment, paste, take, violations
+from tests.viewer.pages import copied, fragment, paste, percent, take, violations
 
 PAGE = "model=bert&text=the+cat+sat&view=compare"
 LONG = "the+dog+sat+on+the+mat+and+the+cat+was"
@@ -62,11 +62,11 @@ def test_the_first_sentence_is_the_largest_change(open_page):
     """Of all words, whichever is pinned; the list has those of the pinned one."""
     page = open_page(PAGE + "&head=1")
     listed = page.get_by_role("list", name="largest differences").get_by_role("listitem")
-    sentence = r"“(.+)” → “.+”: [\d.]+ in head 1; [\d.]+ in head 2"
+    sentence = r"“(.+)” → “.+”: (.+\s%), then (.+\s%)$"
     expect(listed.first).to_have_text(re.compile(sentence))
-    query = re.search(sentence, listed.first.inner_text())[1]
+    query, one, other = re.search(sentence, listed.first.inner_text()).groups()
     headline = page.locator(".largest-change")
-    expect(headline).to_have_text(f"Largest difference: {listed.first.inner_text()}")
+    expect(headline).to_contain_text(f"{one} in head 1; {other} in head 2")
     said = headline.inner_text()
     page.goto(page.url + "&query=" + str(["<s>", "the", "cat", "sat", "</s>"].index(query) ^ 1))
     expect(page.get_by_role("region", name="difference")).to_have_text(re.compile("of the pinned word[^s]"))
@@ -78,7 +78,7 @@ def test_the_first_sentence_is_the_largest_change(open_page):
     expect(listed).to_have_count(5)
     expect(listed.first).to_contain_text("→ “</s>”:")  # the pinned key, then the others
     second_text(page).fill("the dog ran")
-    expect(headline).to_have_text(re.compile(r"^Largest change: .* → [\d.]+$"))
+    expect(headline).to_have_text(re.compile(r"^Largest change: .* → [\d.]+\s%$"))
 
 
 def test_cells_that_are_masked_on_both_sides_are_masked_in_the_difference(open_page):
@@ -169,7 +169,7 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
     legends = page.locator(".sides .legend")
     expect(legends).to_have_count(3)
     for side in (0, 1):
-        label = f"colours from 0 to {float(f'{largest:.3g}'):g}, linear scale"
+        label = f"colours from 0 to {percent(largest)}, linear scale"
         expect(legends.nth(side)).to_have_attribute("aria-label", label)
 
     def sizes(*names):

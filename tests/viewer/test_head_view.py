@@ -29,7 +29,7 @@ def test_lines_follow_the_pointer_the_focus_and_what_is_held(open_page):
     expect(by_tab).to_have_count(1)
     by_tab.focus()
     expect(by_tab).to_have_accessible_name("it")
-    expect(by_tab).to_have_accessible_description("looks at old 1.000, it 0.000, saw 0.000")
+    expect(by_tab).to_have_accessible_description("looks at old 100 %, it < 0.1 %, saw < 0.1 %")
     assert ends(page) == [3]
     queries.nth(1).click()
     page.mouse.move(5, 5)

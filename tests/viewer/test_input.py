@@ -212,7 +212,7 @@ def test_parameters_are_answered_live(open_page, heed):
     expect(page).to_have_url(re.compile("parameters=.*scale.*1.5"))
     options.get_by_role("button", name="scale: default").click()
     options.get_by_role("checkbox", name="is_causal").check()
-    expect(page.locator(".selection")).to_contain_text("(0) 1.0000")
+    expect(page.locator(".selection")).to_contain_text("(0) 100 %")
     page.get_by_role("combobox", name="look at").select_option("scores")
     expect(page.locator(".selection")).to_contain_text("masked")
     expect(page).to_have_url(re.compile("parameters=%7B%22is_causal%22%3Atrue%7D"))

@@ -32,7 +32,7 @@ def test_each_cell_has_the_colour_of_its_weight_and_a_click_holds_it(open_page, 
     page.mouse.move(*centre(page, 1, 4))
     expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
     page.mouse.click(*centre(page, 1, 4))
-    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4) 1.0000")
+    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4) 100 %")
     assert "query=1&key=4" in fragment(page)
     page.mouse.move(5, 5)
     expect(page.locator(".tip")).to_be_hidden()  # the cell has the number

@@ -86,7 +86,7 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
     for i, (word, score, weight) in enumerate(zip(answer.tokens, scores, answer.weights[0, HEAD, QUERY], strict=True)):
         name, one, other = texts[7 + 3 * i : 10 + 3 * i]
         assert name == f"{i} {word}"
-        np.testing.assert_allclose([number(one), number(other)], [score, weight], atol=6e-5)
+        assert (abs(number(one) - score) <= 6e-5, other) == (True, percent(weight))
     bars = len(answer.tokens)
     assert len(svg.findall("{*}rect")) == 1 + bars + answer["query"].shape[-1] * (1 + 2 * bars)
 

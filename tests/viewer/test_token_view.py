@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.support.waiting import until
-from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, show, softmax, violations
+from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, percent, show, softmax, violations
 
 WATCH_CHANGES = """() => {
   window.changed = new Set();
@@ -63,7 +63,7 @@ def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
     page.mouse.move(5, 5)
     assert darkness(page)[2] < 0.1
     highest = page.locator(".tokens > .tools .legend:visible small").last
-    assert float(highest.inner_text()) == pytest.approx(means.max(), rel=0.005)
+    expect(highest).to_have_text(percent(means.max()))
 
 
 def test_colours_follow_chips_that_are_scrolled(open_page):
@@ -104,11 +104,11 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     expect(heads.get_by_role("heading")).to_have_text("What “cat” looks at in every head")
     ends = page.locator(".tokens > .tools .legend:visible small").last
     top = max(weights[1].max(), weights[:, 2].max())  # of the text's scale, unless another head has a larger weight
-    expect(largest).to_have_text(f"{float(f'{top:.3g}'):g}")
+    expect(largest).to_have_text(percent(top))
     if weights[1].max() == top:
         expect(largest).to_have_text(ends.inner_text())
     ranked = page.get_by_role("region", name="heads by weight").get_by_role("heading")
-    expect(ranked).to_have_text("Heads ranked by the largest weight from “cat”")
+    expect(ranked).to_have_text("Heads ranked by the largest weight from “cat” (without special tokens and itself)")
     map_.press("ArrowDown")  # the next head
     expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("2")
     expect(heads.locator(".tip")).to_be_hidden()  # cells have their numbers
@@ -118,10 +118,10 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     page.get_by_role("combobox", name="a token").select_option("is looked at by")
     expect(heads.get_by_role("heading")).to_have_text("What looks at “cat” in every head")
     top = max(weights[2].max(), weights[:, :, 2].max())
-    expect(largest).to_have_text(f"{float(f'{top:.3g}'):g}")
+    expect(largest).to_have_text(percent(top))
     page.get_by_role("button", name="clear").click()
     expect(heads.get_by_role("heading")).to_have_text("How much attention each token gets, on average, in every head")
-    expect(largest).to_have_text(f"{float(f'{weights.mean(1).max():.3g}'):g}")
+    expect(largest).to_have_text(percent(weights.mean(1).max()))
     assert violations(page) == []
 
 
@@ -139,7 +139,7 @@ def test_two_texts_of_cross_attention(open_page):
     keys = page.get_by_role("group", name="keys")
     expect(keys.get_by_role("button")).to_have_count(8)
     page.get_by_role("group", name="queries").get_by_role("button").nth(1).click()
-    expect(page.locator(".selection")).to_contain_text("“sea” (6) 1.0000")
+    expect(page.locator(".selection")).to_contain_text("“sea” (6) 100 %")
     assert np.argmax(darkness(page)[3:]) == 6
     keys.get_by_role("button", name="sea").click()
     expect(page.locator(".selection")).to_contain_text("“sea” (6) is looked at by")

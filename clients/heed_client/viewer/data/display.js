@@ -261,9 +261,12 @@ export function percent(share) {
   return `${(100 * share).toFixed(share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)}\u00a0%`;
 }
 
-/** A number of an output in a sentence: a weight as a percentage.
+/** Whether an output has weights, which are written as percentages. @param {string} kind */
+export const isOfWeights = (kind) => kind.endsWith("weights");
+
+/** A number of an output: a weight as a percentage.
  *  @param {string} kind  the output @param {number} value @param {number} [error] */
-export const valueText = (kind, value, error = 0) => (kind.endsWith("weights") ? percent(value) : format(value, error));
+export const valueText = (kind, value, error = 0) => (isOfWeights(kind) ? percent(value) : format(value, error));
 
 /** A weight as text, with as many digits as are certain. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {

@@ -18,9 +18,10 @@ import {
   width,
   wordsOf,
 } from "heed/save/svg.js";
-import { drawnHeads, minus, received, show, showSmall, strength } from "heed/data/display.js";
+import { drawnHeads, received, show, showSmall, strength } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
+import { average } from "heed/views/draw/word_lists.js";
 import { FAINTEST, largestOf, opacityOf, STRIP } from "heed/views/draw/lines.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -102,10 +103,7 @@ function lines(attention, bundles, settings, title) {
   const [step, gap] = [CELL + 2, 160];
   const isHeld = (/** @type {number} */ from, /** @type {number} */ to) =>
     direction === "from" || key === null ? query === null || shown.rows[from] === query : shown.columns[to] === key;
-  const number = (/** @type {number} */ cell) => {
-    const mean = bundles.reduce((sum, { shown: one }) => sum + one.values[cell], 0) / bundles.length;
-    return `<tspan fill="#555">${Number.isFinite(mean) ? minus(mean.toFixed(3)) : "masked"}</tspan>`;
-  };
+  const number = (/** @type {number} */ cell) => `<tspan fill="#555">${escape(average(bundles, cell))}</tspan>`;
   const mark =
     held >= 0
       ? `<rect x="${isFrom ? 0 : left + gap}" y="${held * step}" width="${isFrom ? left : right}" height="${step}" fill="#d6e4f5"/>`

@@ -1,5 +1,5 @@
 // The view Neurons as SVG: a query's vector, and for each key its vector, the products, the sum and the weight.
-import { format } from "heed/data/display.js";
+import { format, percent } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
 import { heading, round, svg, TITLE_CHARACTER } from "heed/save/svg.js";
@@ -69,7 +69,7 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
         strip(neurons.products[place], ofProducts, products, y),
         text(format(neurons.scores[place]), sums + NUMBER, y + 12, end),
         bar(neurons.weights[place], sums + NUMBER + GAP, y + 5),
-        text(neurons.masked[place] ? "masked" : format(neurons.weights[place]), weights, y + 12, end),
+        text(neurons.masked[place] ? "masked" : percent(neurons.weights[place]), weights, y + 12, end),
       ].join("");
     }),
   ];

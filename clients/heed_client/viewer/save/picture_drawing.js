@@ -1,5 +1,5 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
-import { LOOKS, strength, ticks, valueText } from "heed/data/display.js";
+import { isOfWeights, LOOKS, strength, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { beyond, inQuotes, weightsOf } from "heed/data/picture.js";
 import {
@@ -78,7 +78,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
   const isBeyond = others.parts.some((part) => part.includes("▲"));
   const named = {
-    marks: ticks(weights, settings.scale, settings.kind.endsWith("weights")),
+    marks: ticks(weights, settings.scale, isOfWeights(settings.kind)),
     name: `${scaleName(isShown, settings)}${isBeyond ? ", ▲ beyond the scale" : ""}`,
   };
   return svg(whole, top + height + under + below, [

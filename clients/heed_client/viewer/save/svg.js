@@ -1,6 +1,6 @@
 // What saved drawings have in common: titles, the scale of colours, and how they become a picture.
 import { escape } from "heed/save/document.js";
-import { ticks } from "heed/data/display.js";
+import { isOfWeights, ticks } from "heed/data/display.js";
 import { css, PALE, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -30,7 +30,7 @@ export const heading = (text, more = "") =>
  *  @param {Named} [named]  of a matrix that is not of attention */
 export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "", named) {
   const table = palette(settings.palette, shown.isDiverging, false);
-  const own = { marks: ticks(shown, settings.scale), name: scaleName(shown, settings, of) };
+  const own = { marks: ticks(shown, settings.scale, isOfWeights(settings.kind)), name: scaleName(shown, settings, of) };
   return colourScale(table, named ?? own, x, y);
 }
 

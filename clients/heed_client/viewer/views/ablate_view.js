@@ -19,6 +19,7 @@ import { NextTokens } from "heed/views/chances.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { ablatedTitles, headsOff, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
+import { sentence } from "heed/views/changes.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -79,7 +80,7 @@ export function AblateView({ attention, settings, set, run }) {
     <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured}>
       <div class="results" style=${{ visibility }}>
       ${heads && html`<${Ranking} ...${heads} />`}
-      ${outputs && same?.tokens && outputs.tokens && html`<${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(run.settings)]} />`}</div><//>
+      ${outputs && same?.tokens && outputs.tokens && html`<${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(attention, run.settings)]} />`}</div><//>
     <div style=${{ visibility }}>
     ${heads && html`<${Head} ...${heads} />`}
     ${outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`}</div>`;
@@ -172,13 +173,13 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
         .sort((one, other) => other.effect - one.effect)
         .slice(0, LISTED)
     : null;
-  return html`<${Answer} attention=${attention} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
+  return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads measured`}</span>
         ${
           effects &&
-          html`<p class="note">Per cent: how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
+          html`<p class="note">Percentages show how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
         <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
         }</div>
     <div class="ablation" style=${{ "--heads": heads }}><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
@@ -214,21 +215,21 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
       )}</tbody></table></div>${children}</div>`;
 }
 
-/** The head that matters most, in a sentence. @param {{attention: Attention, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
-function Answer({ attention: { layers, axis, rows, columns }, before, isWhole, change = null, most = null }) {
+/** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
+function Answer({ attention, settings, before, isWhole, change = null, most = null }) {
+  const { layers, axis, rows, columns } = attention;
   const name = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
     `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
   if (most)
-    return html`<p class="headline">Without ${name(most)} the output moves most: <b>${percent(most.effect)}</b></p>`;
+    return html`<p class="headline">The output moves most without ${name(most)}: <b>${percent(most.effect)}</b></p>`;
   if (isWhole) return html`<p class="headline">Switch a head off to see what changes</p>`;
   if (!before || !change || !(change.largest > LEAST)) return html`<p class="headline"></p>`; // no click moves the grid
   const { n, values } = change.matrix;
   const place = values.findIndex((value) => Math.abs(value) === change.largest);
-  const { values: weights, m } = before.small(change.layer, change.head);
-  if (place < 0 || m !== rows.length || n !== columns.length)
+  const weights = before.small(change.layer, change.head);
+  if (place < 0 || weights.m !== rows.length || n !== columns.length)
     return html`<p class="headline">${name(change)} changes most: one weight by <b>${format(change.largest)}</b></p>`;
-  return html`<p class="headline">${name(change)} changes most: “${rows[Math.floor(place / n)].text}” → “${columns[place % n].text}”${" "}
-    <b>${format(weights[place])}</b> → <b>${format(weights[place] + values[place])}</b></p>`;
+  return html`<p class="headline">${name(change)} changes most: ${sentence({ attention, before: weights, change: change.matrix, settings }, place)}</p>`;
 }
 
 /** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number, isDifference: boolean}} props */
@@ -284,11 +285,11 @@ export function OutputChanges({ each }) {
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
-    <p class="note">cos: cosine similarity of its vector before and after, 1 if the direction is the same. max: largest
-      change of one number of the vector, which gives the colour.</p>
+    <p class="note">First number: cosine similarity of its vector before and after, 1 if the direction is the same. Second:
+      largest change of one number of the vector, which gives the colour.</p>
     <ol class="chips">${each.map(
       ({ word, cosine, largest }) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${word}</b> <span>cos ${minus(cosine.toFixed(4))}</span> <span>max ${format(largest)}</span></li>`,
+      <b>${word}</b> <span>${minus(cosine.toFixed(4))}</span> <span>${format(largest)}</span></li>`,
     )}</ol></section>`;
 }

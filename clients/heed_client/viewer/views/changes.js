@@ -1,11 +1,12 @@
 // The largest changes of weights in words.
 import { html } from "vendor/preact.js";
-import { format, visible } from "heed/data/display.js";
+import { isOfWeights, valueText, visible } from "heed/data/display.js";
 import { LEAST } from "heed/server/ablation.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
 const LISTED = 5;
+const DIGITS = 4; // of percentages that are almost alike
 
 /** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings}} Props */
 
@@ -30,16 +31,29 @@ function largestOf({ attention: { rows, columns }, change, settings: { query, ke
   return places;
 }
 
-/** A change in words. @param {Props} props @param {number} place */
-function sentence({ attention: { rows, columns }, before, change: { n, values } }, place) {
-  return html`“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
-      ${" "}“${columns[place % n].text}”: <b>${format(before.values[place])}</b> → <b>${format(before.values[place] + values[place])}</b>`;
+/** A number before and after a change: weights as percentages, with more digits if these are alike.
+ *  @param {string} kind  the output @param {number} before @param {number} change @returns {[before: string, after: string]} */
+function bothTexts(kind, before, change) {
+  const after = isOfWeights(kind) ? Math.max(0, before + change) : before + change; // without an error of rounding
+  const [one, other] = [valueText(kind, before), valueText(kind, after)];
+  const exact = (/** @type {number} */ share) => `${Number((100 * share).toPrecision(DIGITS))}\u00a0%`;
+  return one === other && isOfWeights(kind) ? [exact(before), exact(after)] : [one, other];
 }
 
-/** The weights of two heads in words. @param {Props} props @param {number} place @param {[first: string, second: string]} names */
-function difference({ attention: { rows, columns }, before, change: { n, values } }, place, names) {
+/** A change in words. @param {Props} props @param {number} place */
+export function sentence({ attention: { rows, columns }, before, change: { n, values }, settings: { kind } }, place) {
+  const [one, other] = bothTexts(kind, before.values[place], values[place]);
+  return html`“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
+      ${" "}“${columns[place % n].text}”: <b>${one}</b> → <b>${other}</b>`;
+}
+
+/** The weights of two heads in words. @param {Props} props @param {number} place
+ *  @param {[first: string, second: string]} [names]  of the heads, where they are not known */
+function difference({ attention: { rows, columns }, before, change: { n, values }, settings: { kind } }, place, names) {
+  const [one, other] = bothTexts(kind, before.values[place], values[place]);
+  const [first, second] = (names ?? []).map((name) => name.replaceAll(/ (?=\d)/g, "\u00a0"));
   return html`“${rows[Math.floor(place / n)].text}” → “${columns[place % n].text}”:${" "}
-    <b>${format(before.values[place])}</b> in ${names[0]}; <b>${format(before.values[place] + values[place])}</b> in ${names[1]}`;
+    ${names ? html`<b>${one}</b> in ${first}; <b>${other}</b> in ${second}` : html`<b>${one}</b>, then <b>${other}</b>`}`;
 }
 
 /** The largest change as the view's first sentence, whatever is pinned. @param {Props & {names: [first: string, second: string] | null}} props
@@ -63,6 +77,6 @@ export function Changes({ names, ...props }) {
   if (places.length === 0) return html`<p class="note">No weight${of} ${names ? "differs" : "changes"}.</p>`;
   const kind = names ? "differences" : "changes";
   return html`<div class="changes"><p>Largest ${kind}${of}</p><ol aria-label=${`largest ${kind}`}>${places.map(
-    (place) => html`<li>${names ? difference(props, place, names) : sentence(props, place)}</li>`,
+    (place) => html`<li>${names ? difference(props, place) : sentence(props, place)}</li>`,
   )}</ol></div>`;
 }

@@ -170,14 +170,23 @@ export function namesInSentence([first, second], one, other) {
   return [first, layer && second.startsWith(layer) ? second.slice(layer.length + 1) : second];
 }
 
-/** How many heads are switched off. @param {Settings} settings */
-export const headsOff = ({ ablated: { length } }) => (length === 1 ? "1 head off" : `${length} heads off`);
+/** The head that is switched off, or how many are. @param {Attention} attention @param {Settings} settings */
+export const headsOff = (attention, settings) => {
+  const { ablated } = settings;
+  if (ablated.length !== 1) return `${ablated.length} heads off`;
+  const [[layer, head]] = ablated;
+  return `${placeOf(attention, { ...settings, layer, head, combine: "none" })} off`;
+};
 
 /** Titles where heads are switched off. @param {Attention} attention @param {Settings} settings
  *  @returns {[before: string, after: string, change: string]} */
 export function ablatedTitles(attention, settings) {
   const name = placeOf(attention, settings);
-  return [`Before: ${name}, all heads on`, `After: ${name}, ${headsOff(settings)}`, "Change: after minus before"];
+  return [
+    `Before: ${name}, with all heads on`,
+    `After: ${name}, with ${headsOff(attention, settings)}`,
+    "Change: after minus before",
+  ];
 }
 
 /** All maps of a comparison, side by side. @param {One} one @param {One | null} other

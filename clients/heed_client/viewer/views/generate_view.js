@@ -1,8 +1,9 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { faded, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
+import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { inQuotes, patchesIn } from "heed/data/picture.js";
+import { leftOut } from "heed/data/ranking.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
@@ -94,7 +95,7 @@ function Heads({ attention, settings, set }) {
     [shown?.columns, before],
   );
   if (!seen) return null;
-  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${key === null ? "Heads by their largest weight on one word" : `Heads by their weight on ${inQuotes(columns[key].text)}`} hasSmall=${false} />
+  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${key === null ? `Heads ranked by their largest weight (${leftOut(attention)})` : `Heads ranked by their weight on ${inQuotes(columns[key].text)}`} hasSmall=${false} />
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
 }
 
@@ -313,7 +314,7 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    ${shown && hasColours && html`<div class="tools"><${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} /></div>`}
+    ${shown && hasColours && html`<div class="tools"><${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} /></div>`}
     ${words.length > 0 && html`<p class="note">Point at a word; a click, or Enter, pins it. The stronger the line below a word, the more probable it was.</p>`}
   </div>`;
 }

@@ -1,6 +1,6 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
+import { isOfWeights, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
 import { beyond, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { openingToken } from "heed/data/tokens.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
@@ -109,7 +109,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const name = inQuotes(label);
   const best = strongest(weights, patches);
   const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
-  const isShare = direction === "from" && settings.kind.endsWith("weights") && rows * columns < attention.n;
+  const isShare = direction === "from" && isOfWeights(settings.kind) && rows * columns < attention.n;
   const sentence = weights.hidden.every(Boolean)
     ? html`${name} is hidden`
     : isNone
@@ -121,7 +121,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   return html`<div class="tools">
       <${Choice} label="selected patch or token" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
-      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${settings.kind.endsWith("weights")} />
+      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} />
     </div>
     <div class="picture-head"><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>

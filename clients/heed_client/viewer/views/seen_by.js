@@ -1,6 +1,6 @@
 // The weights from a generated word to the patches of the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { percent, valueText } from "heed/data/display.js";
+import { isOfWeights, percent, valueText } from "heed/data/display.js";
 import { inQuotes, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { picturePalette } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
@@ -68,7 +68,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     <div class="tools">${
       place === null
         ? "Point at a word to see the patches that it looks at."
-        : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${settings.kind.endsWith("weights")} />`
+        : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} />`
     }</div>
     ${settings.kind === "cross_weights" && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
     <p class="note">A click on a patch colours the words that look at it.</p>${children}</div>

@@ -26,8 +26,7 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
   const isPatch = place !== null && own === owns[place].text;
   const hasOthers = settings.view === "head" && drawnHeads(attention, settings).length > 1; // beside means of them
   const inHead = hasOthers ? ` in head ${settings.head}` : "";
-  const numberOf = (/** @type {number} */ value) =>
-    settings.view === "picture" ? valueText(settings.kind, value, shown?.error) : format(value, shown?.error);
+  const numberOf = (/** @type {number} */ value) => valueText(settings.kind, value, shown?.error);
   const said = listed?.length
     ? `${own} ${verb} ${inQuotes(labels[listed[0].other].text)}: ${numberOf(listed[0].value)}`
     : "";
@@ -43,7 +42,7 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
         /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
       }}>clear</button>
       <b class=${isPatch ? "patch-name" : ""}>${own}</b>${isPatch ? "" : ` (${Number(place) + ownFirst})`}${`${inHead} ${verb} `}
-    <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<span class="value">${numberOf(value)}</span>${other === pair && " (pinned)"}</li>`)}</ol>`
+    <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<data class="value" value=${value} title=${format(value, shown?.error)}>${numberOf(value)}</data>${other === pair && " (pinned)"}</li>`)}</ol>`
     }
   </div>`;
 }

@@ -1,7 +1,7 @@
 // Queries at the left and keys at the right, as words; only those in sight are in the document.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
 import { prepare, themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
-import { minus, strength } from "heed/data/display.js";
+import { minus, percent, strength } from "heed/data/display.js";
 import { drawLines, STRIP } from "heed/views/draw/lines.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -182,10 +182,11 @@ function drawStrips(context, bundles, cell, x, y, width) {
   });
 }
 
-/** The mean weight of the heads. @param {Bundle[]} bundles @param {number} cell */
-function average(bundles, cell) {
+/** The mean weight or score of the heads. @param {Pick<Bundle, "shown">[]} bundles @param {number} cell */
+export function average(bundles, cell) {
   const value = bundles.reduce((sum, { shown }) => sum + shown.values[cell], 0) / bundles.length;
-  return Number.isFinite(value) ? minus(value.toFixed(3)) : "masked";
+  if (!Number.isFinite(value)) return "masked";
+  return bundles[0].shown.isDiverging ? minus(value.toFixed(3)) : percent(value);
 }
 
 /** A word's three largest weights, for screen readers. @param {Bundle[]} bundles @param {"query" | "key"} side @param {number} index
