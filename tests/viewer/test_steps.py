@@ -155,7 +155,7 @@ def test_a_saved_drawing_has_the_tensors_with_their_formulas(open_page):
     frames = [rect for rect in svg.findall(".//{*}rect") if rect.get("stroke") == "#1d4e89"]
     assert len(frames) == 2  # of scores and weights
     signs = [(text.text, float(text.get("y"))) for text in svg.findall(".//{*}text") if text.get("font-size") == "18"]
-    assert [sign for sign, _ in signs] == ["×", "→", "→", "×", "="]
+    assert [sign for sign, _ in signs] == ["×", "ᵀ →", "→", "×", "="]
     assert len({y for _, y in signs}) == 1  # all in one line
 
 

@@ -3,7 +3,7 @@ import { palette, picture } from "heed/data/palettes.js";
 import { largestChange } from "heed/data/matrix.js";
 import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
-import { beginsLine } from "heed/server/head_tensors.js";
+import { beginsLine, heightOf } from "heed/server/head_tensors.js";
 import { heading, round, svg, TITLE, TITLE_CHARACTER, width } from "heed/save/svg.js";
 
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
@@ -15,6 +15,7 @@ const WIDEST = 6 * WITH_NUMBER;
 const LINE = 16; // px of a row that has numbers
 const NAMES = 44; // height of a title and a formula
 const GAP = 36; // with the sign
+const SIGN = 11; // px of a character of a longer sign
 
 /** @param {Stage[]} stages @param {{query: number | null, key: number | null}} pair  whose rows are framed
  *  @param {string} title */
@@ -22,17 +23,19 @@ export function stepsSvg(stages, pair, title) {
   const table = palette("auto", true, false);
   let [x, y, widest] = [EDGE, TITLE, 0];
   const parts = stages.map((stage) => {
-    const wide = Math.min(WIDEST, Math.max(NARROWEST, (HEIGHT * stage.columns) / stage.rows));
+    const high = HEIGHT * heightOf(stage, stages);
+    const wide = Math.min(WIDEST, Math.max(NARROWEST, (high * stage.columns) / stage.rows));
     const breadth = Math.max(
       wide,
       width([`${stage.title} ${sizeOf(stage)}`, inText(stage.formula).replace(/<[^>]*>/g, "")], 1),
     );
     if (beginsLine(stage)) [x, y] = [EDGE, y + NAMES + HEIGHT + GAP]; // below the inputs, as on the page
-    const left = x;
-    x += breadth + GAP;
-    widest = Math.max(widest, x - GAP + EDGE);
-    const grid = { left, top: y + NAMES, width: wide / stage.columns, height: HEIGHT / stage.rows };
-    const sign = `<text x="${left - GAP / 2}" y="${y + NAMES + HEIGHT / 2 + 6}" text-anchor="middle" font-size="18" fill="#555">${stage.sign}</text>`;
+    const gap = x === EDGE && !stage.sign ? 0 : Math.max(GAP, GAP - SIGN + SIGN * stage.sign.length);
+    const left = x + gap;
+    x = left + breadth;
+    widest = Math.max(widest, x + EDGE);
+    const grid = { left, top: y + NAMES + (HEIGHT - high) / 2, width: wide / stage.columns, height: high / stage.rows };
+    const sign = `<text x="${left - gap / 2}" y="${y + NAMES + HEIGHT / 2 + 6}" text-anchor="middle" font-size="18" fill="#555">${stage.sign}</text>`;
     return (stage.sign && sign) + tensor(stage, pair, table, grid, y);
   });
   const note = "Orange is positive, violet negative, and stronger is larger in its tensor; the strongest weight is 1.";

@@ -7,7 +7,7 @@ import { headMask } from "heed/server/run.js";
 /**
  * @typedef {object} Stage
  * @property {string} title @property {string} formula  in LaTeX
- * @property {string} sign  between it and the stage before; empty: a new line of the computation, or of its inputs
+ * @property {string} sign  between it and the stage before; empty: other inputs
  * @property {number} rows @property {number} columns @property {Float32Array} numbers  [rows * columns]
  * @property {boolean} isOfKeys  its rows are keys, not queries @property {boolean} isOfPairs  its columns are keys
  */
@@ -19,7 +19,12 @@ export const isProjected = ({ outputs }) =>
   ["head_query", "present_key"].every((name) => outputs.some((output) => output.name === name));
 
 /** Whether a stage begins the line of the scores, below projected inputs. @param {Stage} stage */
-export const beginsLine = ({ title, sign }) => title === "scores" && !sign;
+export const beginsLine = ({ title, sign }) => title === "scores" && /^q/.test(sign);
+
+const LOWEST = 0.25; // of a tensor's height, if the other has many more rows
+
+/** The height of a tensor as a share of that of the highest one: all rows have one height. @param {Stage} stage @param {Stage[]} all */
+export const heightOf = ({ rows }, all) => Math.max(LOWEST, rows / Math.max(...all.map((stage) => stage.rows)));
 
 /** @typedef {[title: string, formula: string, sign: string]} Name */
 
@@ -33,13 +38,13 @@ function namesOf(model) {
   const scores = isScaled ? (projected ? "q k^\\top / \\sqrt{d_k}" : "Q K^\\top / \\sqrt{d_k}") : "S(Q, K)";
   /** @type {Record<string, Name>} */
   const weights = {
-    scores: ["scores", `S = ${scores}`, projected ? "" : "→"],
+    scores: ["scores", `S = ${scores}`, projected ? (isScaled ? "q kᵀ →" : "q, k →") : isScaled ? "ᵀ →" : "→"],
     weights: ["weights", "A = \\mathrm{softmax}(S)", "→"],
   };
   if (!projected)
     return {
       query: ["query", "Q", ""],
-      key: ["key", "K", "×"],
+      key: ["key", "K", isScaled ? "×" : ","],
       ...weights,
       value: ["value", "V", "×"],
       output: ["output", "A\\,V", "="],
@@ -52,7 +57,7 @@ function namesOf(model) {
     value: ["value", "V", ""],
     present_value: ["projected value", `v = ${of("V")}`, "→"],
     ...weights,
-    head_output: ["output of the head", "A\\,v", "→"],
+    head_output: ["output of the head", "A\\,v", "× v ="],
     output: ["output", `\\mathrm{Concat}(A_i v_i)\\,W^O${has("out_proj_bias") ? " + b^O" : ""}`, "→"],
   };
 }

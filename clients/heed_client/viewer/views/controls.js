@@ -111,7 +111,7 @@ export const numbers = (count) => Object.fromEntries(Array.from({ length: count 
 /**
  * A field for a number, which applies as soon as it is valid; the text is kept until the field is left, and then corrected.
  * As a text it has the minus sign of other numbers, but no steps.
- * @param {{value: number | "", type?: "number" | "text", isAllowed?: (number: number) => boolean, onNumber: (number: number | undefined) => void} & Record<string, unknown>} props
+ * @param {{value: number | string, type?: "number" | "text", isAllowed?: (number: number) => boolean, onNumber: (number: number | undefined) => void} & Record<string, unknown>} props
  *   undefined = nothing is written
  */
 export function NumberField({ value, type = "number", isAllowed = Number.isFinite, onNumber, ...attributes }) {

@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { short, significant } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { palette, picture, textOn } from "heed/data/palettes.js";
-import { beginsLine, stagesOf } from "heed/server/head_tensors.js";
+import { beginsLine, heightOf, stagesOf } from "heed/server/head_tensors.js";
 import { useSize, useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Formula } from "heed/views/formula.js";
@@ -32,7 +32,7 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
       (
         stage,
         i,
-      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} data-sign=${stage.sign} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
+      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} data-sign=${stage.sign} style=${{ "--share": heightOf(stage, value) }} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
         <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}

@@ -1,5 +1,5 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
-import { html } from "vendor/preact.js";
+import { html, useState } from "vendor/preact.js";
 import { percent, significant } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
@@ -12,6 +12,7 @@ import { StepsTensors } from "heed/views/steps_tensors.js";
 /** @typedef {import("heed/server/steps.js").Vector} Vector */
 
 const MAX_CELLS = 128; // of a vector
+const FOLDED = 16; // in a small window
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
 export function StepsView({ attention, settings, set, run }) {
@@ -111,23 +112,31 @@ const Step = ({ title, formula = "", size = 0, children }) => html`<li><div><h3>
 const Result = ({ label, value }) =>
   html`<data class="result" aria-label=${label} value=${value}>${significant(value)}</data>`;
 
+/** A number with up to four digits, and at least the decimals of the pictures. @param {number} number */
+function digitsOf(number) {
+  const text = String(Number(number.toPrecision(4)));
+  return number === 0 || text.includes("e") || (text.split(".")[1]?.length ?? 0) >= 2 ? text : number.toFixed(2);
+}
+
 /** The numbers of a vector. @param {{label: string, values: number[], onEdit?: (place: number, number: number) => void}} props */
 function Cells({ label, values, onEdit }) {
   const top = Math.max(...values.filter(Number.isFinite).map(Math.abs)) || 1; // a masked score is −∞
+  const [isOpen, setOpen] = useState(values.length <= FOLDED || matchMedia("(min-width: 50rem)").matches);
   return html`<ol class="cells" aria-label=${label}>
-    ${values.slice(0, MAX_CELLS).map(
+    ${values.slice(0, isOpen ? MAX_CELLS : FOLDED).map(
       (
         number,
         l,
       ) => html`<li style=${{ "--share": `${Number.isFinite(number) ? (100 * Math.abs(number)) / top : 0}%` }} class=${number < 0 ? "negative" : ""}>
       ${
         onEdit
-          ? html`<${NumberField} type="text" inputmode="decimal" aria-label=${`${label} ${l}`} value=${Number(number.toPrecision(4))}
+          ? html`<${NumberField} type="text" inputmode="decimal" aria-label=${`${label} ${l}`} value=${digitsOf(number)}
             onNumber=${(/** @type {number | undefined} */ next) => next !== undefined && onEdit(l, next)} />`
           : html`<data value=${number}>${significant(number)}</data>`
       }</li>`,
     )}
-    ${values.length > MAX_CELLS && html`<li>… ${values.length - MAX_CELLS} more</li>`}</ol>`;
+    ${!isOpen && html`<li><button onClick=${() => setOpen(true)}>${values.length - FOLDED} more</button></li>`}
+    ${isOpen && values.length > MAX_CELLS && html`<li>… ${values.length - MAX_CELLS} more</li>`}</ol>`;
 }
 
 /** A token among those of the queries or keys.
