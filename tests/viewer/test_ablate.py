@@ -222,7 +222,7 @@ def test_the_picture_shows_the_head_that_changes_most(open_page, answers):
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     most = int(np.abs(after - before)[1].max((-1, -2)).argmax())
     assert ["".join(panel.find("{*}text").itertext()) for panel in svg.findall("{*}g")] == [
-        f"Before: layer 1, head {most}, all heads on",
+        f"Before: layer 1, head {most}, with all heads on",
         f"After: layer 1, head {most}, with layer 0, head 1 off",
         "Change: after minus before",
     ]

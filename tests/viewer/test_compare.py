@@ -109,7 +109,7 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
     change = after[6, places].astype(float) - before[3].astype(float)
     largest = int(abs(change).argmax())
     expect(difference.get_by_role("listitem").first).to_contain_text(
-        f"{before[3, largest]:.4f} → {after[6, places[largest]]:.4f}"
+        f"{percent(before[3, largest])} → {percent(after[6, places[largest]])}"
     )
     expect(difference).not_to_contain_text("not in both texts")
     region.get_by_role("application").press("Escape")
