@@ -104,10 +104,13 @@ export function css(table, level, opacity = 1) {
   return opacity < 1 ? `rgb(${colour} / ${opacity})` : `rgb(${colour})`;
 }
 
-/** Black or white, whichever is easier to read on a colour. @param {Uint32Array} table @param {number} level */
-export function textOn(table, level) {
+/** Black or white, whichever is easier to read on a colour over the page. @param {Uint32Array} table @param {number} level
+ *  @param {number} [opacity] @param {boolean} [isOnDark]  else on white, as what is saved */
+export function textOn(table, level, opacity = 1, isOnDark = isDark()) {
   const word = table[Math.round(255 * Math.min(1, Math.max(0, level || 0)))];
-  return luminance(word & 255, (word >> 8) & 255, (word >> 16) & 255) > 0.18 ? "#000" : "#fff";
+  const back = rgb(isOnDark ? BACK_DARK : "#fff");
+  const over = (/** @type {number} */ part, /** @type {number} */ below) => below + opacity * ((part & 255) - below);
+  return luminance(over(word, back.r), over(word >> 8, back.g), over(word >> 16, back.b)) > 0.18 ? "#000" : "#fff";
 }
 
 /** Relative luminance, as WCAG 2 defines it. @param {number} r @param {number} g @param {number} b */

@@ -28,7 +28,6 @@ const CHIP = 20; // height of a token that is no patch
 const GAP = 4;
 const MARKED = 'stroke="#1d4e89" stroke-width="2"';
 const DASHED = 'stroke="#4d5666" stroke-width="1" stroke-dasharray="3 2"'; // of a special token
-const CLEAR = 0.5; // opacity up to which a token has the colour of text
 
 /** The drawn weights: those from or to the position that the view shows; null = only a pinned patch.
  *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"]}} */
@@ -110,7 +109,7 @@ function tokensBeside(weights, labels, drawing, settings, error, breadth, held) 
     const left = x;
     x += width + GAP;
     const opacity = round(strength(weights, levels[place]));
-    const colour = opacity > CLEAR ? textOn(table, levels[place]) : "#000";
+    const colour = textOn(table, levels[place], opacity, false);
     const frame = place === held ? MARKED : special ? DASHED : 'stroke="#999" stroke-width=".5"';
     return (
       `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, levels[place])}" fill-opacity="${opacity}" ${frame}/>` +

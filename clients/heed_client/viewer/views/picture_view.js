@@ -16,7 +16,6 @@ import { PictureHeads } from "heed/views/picture_heads.js";
 /** @typedef {{patches: Patches, image: HTMLCanvasElement | HTMLImageElement}} Seen  the picture at the model's size */
 /** @typedef {ViewProps & {picture: Seen | null}} PictureProps */
 
-const OPAQUE = 0.6; // from which the text of a chip suits its colour, not the page
 const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
 
@@ -155,7 +154,7 @@ export function OtherTokens({ labels, weights, drawing, table, kind, error, plac
         const opacity = weights ? strength(weights, level) : 0; // as that of patches
         const colours = level === level && {
           background: css(table, level, opacity),
-          ...(opacity > OPAQUE && { color: textOn(table, level) }),
+          color: textOn(table, level, opacity),
         };
         const said = isHidden
           ? " hidden"
