@@ -20,6 +20,7 @@ import {
 } from "heed/save/svg.js";
 import { drawnHeads, received, show, showSmall, strength } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
+import { outlineOf } from "heed/views/model_view.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 import { average } from "heed/views/draw/word_lists.js";
 import { FAINTEST, largestOf, opacityOf, STRIP } from "heed/views/draw/lines.js";
@@ -61,6 +62,8 @@ function overview(attention, settings, title, top) {
   const [size, step] = [96, 108];
   const left = layers > 1 ? 12 + 0.62 * FONT * `${axis} ${layers - 1}`.length : 8;
   const parts = [];
+  const frame = outlineOf({ attention, settings });
+  const share = (/** @type {number} */ percents) => round((size * percents) / 100);
   let last = null;
   for (let layer = 0; layer < layers; layer++)
     for (let head = 0; head < heads; head++) {
@@ -71,6 +74,10 @@ function overview(attention, settings, title, top) {
       parts.push(
         `<rect x="${x}" y="${y}" width="${size}" height="${size}" fill="none" stroke="#888" stroke-width=".5"/>`,
       );
+      if (frame)
+        parts.push(
+          `<rect x="${x + share(frame.left)}" y="${y + share(frame.top)}" width="${share(frame.width)}" height="${share(frame.height)}" fill="none" stroke="#c2410c"/>`,
+        );
       if (layer === 0)
         parts.push(`<text x="${x + size / 2}" y="${TITLE + 16}" text-anchor="middle">head ${head}</text>`);
       if (head === 0 && layers > 1)

@@ -155,13 +155,20 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
 }
 
 /** A frame around the cell of the held words, or around the row or column of one. @param {Omit<ViewProps, "set">} props */
-function Outline({ attention, settings }) {
+function Outline(props) {
+  const frame = outlineOf(props);
+  if (!frame) return null;
+  return html`<i class="outline" style=${Object.fromEntries(Object.entries(frame).map(([side, share]) => [side, `${share}%`]))}></i>`;
+}
+
+/** The place and size of the frame, in per cent of the picture; null if no word is held, or a hidden one.
+ *  @param {Omit<ViewProps, "set">} props */
+export function outlineOf({ attention, settings }) {
   const { query, key } = settings;
   if (query === null && key === null) return null;
   const [top, height] = place(attention.rows, query, settings);
   const [left, width] = place(attention.columns, key, settings);
-  if (height === null || width === null) return null; // a hidden token
-  return html`<i class="outline" style=${{ top: `${top}%`, height: `${height}%`, left: `${left}%`, width: `${width}%` }}></i>`;
+  return height === null || width === null ? null : { top, height, left, width };
 }
 
 /** The place of a token in a small picture and the size of its cell, in per cent; the whole picture if none is held.
