@@ -1,4 +1,5 @@
-// The settings of the page in its URL. Another view or model is a step, from which the browser goes back.
+// The settings of the page in its URL. Another view or model, and a picture that is added or removed, is a step, from which
+// the browser goes back.
 import { useEffect, useRef, useState } from "vendor/preact.js";
 import { fromFragment, toFragment } from "heed/data/state.js";
 
@@ -15,7 +16,8 @@ export function useAddress(start) {
     if (location.protocol === "about:" || fragment === location.hash) return;
     if (arrived.current !== entry) return; // another URL has replaced these settings since
     const before = fromFragment(location.hash);
-    const isOtherView = before.view !== settings.view && location.hash.length > 1;
+    const isOtherView =
+      location.hash.length > 1 && (before.view !== settings.view || before.picture !== settings.picture);
     const isStep = before.model === settings.model ? isOtherView : before.model !== ""; // "" was never shown
     if (isStep) history.pushState(null, "", fragment);
     else history.replaceState(null, "", fragment);
