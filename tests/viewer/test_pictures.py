@@ -124,7 +124,7 @@ def test_each_link_starts_with_the_same_word(open_page, server):
 
 def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
-    expect(page.get_by_role("region", name="input")).to_contain_text("Test picture. It is inserted at <image>")
+    expect(page.get_by_role("region", name="input")).to_contain_text("Test picture")
     expect(page.locator("#view")).to_contain_text("3 tokens")
 
 
@@ -163,7 +163,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     box = seen.bounding_box()
     seen.click(position={"x": box["width"] / 8, "y": 3 * box["height"] / 8})
     expect(page.locator(".readout")).to_have_text(
-        re.compile(r"^row 1, column 0 is looked at most by “.+”( \(\d+\))?: .+\s%$")
+        re.compile(r"^“.+”( \(\d+\))? looks most at row 1, column 0: .+\s%$")
     )
     expect(page.locator(".selection")).to_contain_text("row 1, column 0 is looked at by")
     expect(strength).to_be_hidden()  # no patch has a colour
@@ -175,7 +175,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     )
     strongest = [word for word, colour in backgrounds if re.match(r"color\(srgb 0 0 0\)|rgb\(0, 0, 0\)", colour)]
     assert len(strongest) == 1
-    assert f"most by “{strongest[0]}”" in page.locator(".readout").inner_text()
+    assert f"“{strongest[0]}”" in page.locator(".readout").inner_text()
 
 
 def test_heads_are_switched_off_beside_a_picture(open_page, server):

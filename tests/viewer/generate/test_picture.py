@@ -109,4 +109,4 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     words = [word.text for word in text.findall(f"{SVG}text")]
     assert words.count("picture (16 patches)") == 1
     assert not any("row" in word for word in words)
-    assert words[-1].startswith("bold: generated, no box: later words")  # without a title, which is above the picture
+    assert words[-1].startswith("bold: generated; no box: weight near 0")  # without a title, which is above the picture

@@ -308,7 +308,7 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     *_, scale, bold, last = (
         text.text for text in ElementTree.fromstring(take(page, "SVG").path().read_text()).findall("{*}text")
     )
-    assert bold == "bold: generated, no box: later words and weights near 0"
+    assert bold == "bold: generated; no box: weight near 0, or a later word"
     assert scale == "weights, linear scale"  # the last word looks at all that are drawn
     assert last == f"gpt, layer 0, head 0: what “{words[-1]}” looks at"  # as in the view
 

@@ -2,7 +2,7 @@
 import { faded, levelOf, lineOf, LOOKS } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { heading, ofLine, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
+import { heading, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
 
 const EDGE = 8;
@@ -20,7 +20,6 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   const table = palette(settings.palette, false, false);
   const { key } = settings;
   const query = settings.query ?? (key === null ? words.length - 1 : null); // as in the view, the last word
-  const [row, column] = [shown.rows.indexOf(query ?? -1), query === null ? shown.columns.indexOf(key ?? -1) : -1];
   const line = lineOf(shown, query, key);
   const isFrom = query !== null;
   const [first, count] = patches ? [patches.special, patches.rows * patches.columns] : [-1, 0];
@@ -55,10 +54,10 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
       `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${isNew ? ` font-weight="${BOLD}"` : ""}>${escape(text)}</text>`
     );
   });
-  const drawn = { ...ofLine(shown, row, column), ...(line && !isFrom && { high: line.top }) };
-  parts.push(scale(drawn, settings, EDGE, y + LINE + 8));
+  const high = line && !isFrom ? line.top : shown.high;
+  parts.push(scale({ ...shown, high, levels: new Float32Array() }, settings, EDGE, y + LINE + 8));
   parts.push(
-    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? ", no box: later words and weights near 0" : ""}</text>`,
+    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}</text>`,
   );
   const height = y + LINE + 70;
   if (patches) return svg(PAGE, height, parts);

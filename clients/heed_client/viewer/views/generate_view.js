@@ -323,7 +323,6 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
  *  @param {Other | null} other @param {string} kind @param {number} [error] */
 function sentence(attention, active, line, other, kind, error) {
   if (!active || !attention) return "";
-  const direction = active.row === null ? "to" : "from";
   const isFrom = active.row !== null;
   const place = active.row ?? active.column ?? -1;
   const own = (isFrom ? attention.rows : attention.columns)[place]?.text;
@@ -335,7 +334,8 @@ function sentence(attention, active, line, other, kind, error) {
       ? { name: nameIn(attention, kind, !isFrom, line.places[best]), value: line.values[best] }
       : null;
   const said = other ?? most;
-  return html`<span class=${name === own ? "patch-name" : ""}>${name}</span> ${(other ? LOOKS : LOOKS_MOST)[direction]} ${said ? `${said.name}: ${valueText(kind, said.value, error)}` : "…"}`;
+  const [subject, object] = isFrom ? [name, said?.name ?? "…"] : [said?.name ?? "…", name];
+  return `${subject} ${(other ? LOOKS : LOOKS_MOST).from} ${object}${said ? `: ${valueText(kind, said.value, error)}` : ""}`;
 }
 
 /** A word; one that is repeated has its place in the text, as in the list of weights.

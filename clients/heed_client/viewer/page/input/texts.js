@@ -81,7 +81,7 @@ function PictureOfText({ model, settings, set, isSecond, request, setRequest, se
     <${PictureFile} onFiles=${open} />
     ${
       request?.picture
-        ? html`<p class="note">${request.picture === TEST ? "Test picture" : request.picture}. It is inserted at ${placeholder.token}, or before the text if the text has none.
+        ? html`<p class="note"><span title=${`It is inserted at ${placeholder.token}, or before the text if the text has none.`}>${request.picture === TEST ? "Test picture" : request.picture}</span>
         <button onClick=${() => show(null)}>remove the picture</button></p>`
         : html`<button onClick=${showTest}>use the test picture</button>`
     }
