@@ -168,6 +168,18 @@ def test_the_display_is_closed_at_first_and_stays_as_it_is_left(open_page):
     expect(page.get_by_role("combobox", name="scale")).to_have_value("log")
 
 
+def test_a_text_suits_its_colour_over_the_page(open_page):
+    page = open_page("model=bert")
+    said = page.evaluate(
+        """async () => {
+          const { picturePalette, textOn } = await import("heed/data/palettes.js");
+          const table = picturePalette("auto", false, true);
+          return [[1, true], [0.5, true], [0.5, false]].map((over) => textOn(table, 0.5, ...over));
+        }"""
+    )
+    assert said == ["#000", "#fff", "#000"]
+
+
 def test_a_share_is_all_or_nothing_only_if_nothing_is_left(open_page):
     page = open_page("model=bert")
     said = page.evaluate(

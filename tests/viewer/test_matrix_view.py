@@ -76,6 +76,7 @@ def test_the_map_fits_the_window_and_words_stand_at_their_cells(open_page, width
     written = pixels(page, HEAT_MAP, left, 0, right - left, top - 2)[:, :, 3].max(axis=1)
     assert np.flatnonzero(written > 100).max() > top - 14
     assert right > 0.6 * width
+    assert top <= 32  # the words of columns are level
     page.mouse.click(*centre(page, 1, 4))
     expect(page.locator(".ranking, .headline").first).to_be_visible()
     box = page.locator(".workspace > .selection").bounding_box()

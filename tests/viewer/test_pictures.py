@@ -120,6 +120,8 @@ def test_each_link_starts_with_the_same_word(open_page, server):
     page.get_by_role("button", name="remove the picture").click()
     expect(page.get_by_role("tab", name="Model")).to_have_attribute("aria-selected", "true")
     assert "view=" not in fragment(page)
+    page.go_back()
+    expect(page.get_by_role("tab", name="Picture")).to_have_attribute("aria-selected", "true")
 
 
 def test_a_prompt_with_a_picture_is_generated_from(open_page, server):

@@ -154,6 +154,9 @@ def test_the_pinned_cell_is_framed_in_the_picture_of_a_matrix(page):
     rects = svg_of(page).findall(".//{*}rect")
     (frame,) = (rect for rect in rects if rect.get("stroke") == "#1d4e89")
     assert [frame.get(name) for name in ("x", "y")] == [rects[2].get(name) for name in ("x", "y")]  # 0, 1
+    page.get_by_role("tab", name="Model").click()
+    frames = [rect for rect in svg_of(page).findall(".//{*}rect") if rect.get("stroke") == "#c2410c"]
+    assert len(frames) == 4  # of the cell in each head
 
 
 def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(page, heed):

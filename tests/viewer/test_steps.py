@@ -1,5 +1,6 @@
 """The view Steps: the numbers from two vectors to a weight and an output, for blocks of which they are true."""
 
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -138,6 +139,14 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     expect(page.locator(".readout")).to_contain_text("scores [0, 0] = ")
     scores.click(position=first)
     expect(page.get_by_role("heading", name="Query 0 and key 0, number by number")).to_be_visible()
+
+
+def test_long_vectors_are_folded_on_a_phone(open_page):
+    page = open_page("model=multi_head&view=steps&query=1&key=2", viewport={"width": 390, "height": 844})
+    fields = page.get_by_role("textbox", name=re.compile(r"^query \d+$"))
+    expect(fields).to_have_count(16)
+    page.get_by_role("list", name="query", exact=True).get_by_role("button", name="48 more").click()
+    expect(fields).to_have_count(64)
 
 
 def test_a_saved_drawing_has_the_tensors_with_their_formulas(open_page):
