@@ -78,9 +78,10 @@ def expect_row(page: Page, weights: np.ndarray) -> None:
         return is_near and text in [percent(weight + error) for error in (-2e-6, 0, 2e-6)]
 
     def is_shown() -> bool:
-        shown, titles = selected(page), [one.get_attribute("title") for one in page.locator(".selection .value").all()]
+        pairs = "(values) => values.map((one) => [one.closest('li').dataset.place, one.textContent, one.title])"
+        shown = page.locator(".selection .value").evaluate_all(pairs)
         return len(shown) == min(8, len(weights)) and all(
-            is_of(text, str(title), weights[key]) for (key, text), title in zip(shown.items(), titles, strict=True)
+            is_of(text, title, weights[int(key)]) for key, text, title in shown
         )
 
     until(is_shown, 20)

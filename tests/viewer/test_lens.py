@@ -65,7 +65,7 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
 def test_cells_and_details_are_those_of_the_api(page, lens):
     cells = page.get_by_role("gridcell").all_inner_texts()
     assert cells == [named(lens, layer, position)[0] for layer in range(3) for position in range(7)]
-    expect(page.get_by_role("columnheader")).to_have_text(["at", *WORDS])
+    expect(page.get_by_role("columnheader")).to_have_text(["token", *WORDS])
     page.get_by_role("gridcell").nth(7 + 2).click()
     shown = guesses(page)
     assert [name for name, _ in shown] == named(lens, 1, 2)
