@@ -173,11 +173,11 @@ class Settings(BaseSettings):
     )
     drain_seconds: Seconds = 0
     """seconds to keep serving, but not ready, after a shutdown signal, so that load balancers notice; 0 = none"""
-    shutdown_seconds: PositiveInt = 25
+    shutdown_seconds: Annotated[int, Field(ge=1, le=10**9)] = 25
     """time limit in seconds to finish running requests after a shutdown signal"""
     pages: Literal["all", "docs", "viewer", "none"] = "all"
     """pages to serve: docs = the interactive documentation at /docs, viewer = the viewer at /, all = both"""
-    viewer_frame_ancestors: str = Field("", pattern=r"^[^;,\r\n]*$")
+    viewer_frame_ancestors: str = Field("", pattern=r"^[^;,\x00-\x1f\x7f]*$")
     """origins whose pages may show the viewer in a frame, separated by spaces"""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """lowest level that is logged"""

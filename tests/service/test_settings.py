@@ -24,6 +24,8 @@ def test_a_flag_wins_over_its_variable(monkeypatch):
         (["--workers", "0"], "workers (HEED_WORKERS)"),
         (["--workers", "2000"], "--workers (HEED_WORKERS): expected at most 1,024, got '2000'"),
         (["--deadline-seconds", "inf"], "(HEED_DEADLINE_SECONDS): expected at most 1,000,000,000, got 'inf'"),
+        (["--shutdown-seconds", "10000000000"], "(HEED_SHUTDOWN_SECONDS): expected at most 1,000,000,000, got"),
+        (["--viewer-frame-ancestors", "\x01"], "(HEED_VIEWER_FRAME_ANCESTORS)"),
         (["--keep-alive-seconds", "0"], "(HEED_KEEP_ALIVE_SECONDS): expected a number above 0, got '0'"),
         (["--versions", "newest"], "versions (HEED_VERSIONS)"),
         (
