@@ -70,8 +70,7 @@ def number(text: str) -> float:
 
 
 def expect_row(page: Page, weights: np.ndarray) -> None:
-    """Wait until the selected query has these weights, of which the page shows the largest: as percentages, and with four
-    digits as titles."""
+    """Wait until the selected query has these weights. The page shows the largest, as percentages with titles."""
 
     def is_of(text: str, title: str, weight: float) -> bool:
         is_near = abs(number(title.split()[0]) - weight) <= 5.2e-5
