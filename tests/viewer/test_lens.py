@@ -54,10 +54,10 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         where = [
             "From the embeddings on, the prediction is",
             "From layer 0 on, the prediction is",
-            "The prediction is",
+            "Only the last layer settles the prediction",
         ][first]
         said = page.get_by_role("region", name="most likely tokens")
-        expect(said).to_contain_text(f"{where} “{likeliest[-1]}”{' only at the end' if first == 2 else ''}.")
+        expect(said).to_contain_text(f"{where} “{likeliest[-1]}”.")
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 
