@@ -2,14 +2,13 @@
 import { short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, textOn } from "heed/data/palettes.js";
-import { round } from "heed/save/svg.js";
+import { MARK, round } from "heed/save/svg.js";
 
 /** @typedef {{m: number, n: number, levels: Float32Array}} Levels  [m * n], from 0 to 1; NaN = masked */
 /** @typedef {{left: number, top: number, width: number, height: number}} Grid  where it begins, and the size of a cell */
 
 export const VECTOR = 128; // rows and columns up to which all cells are rectangles
 export const WITH_NUMBER = 36; // size of a cell that has its number in it
-const MARK = "#1d4e89";
 
 /** @param {Levels} levels @param {Uint32Array} table  of colours @param {Grid} grid */
 export function cells({ m, n, levels }, table, { left, top, width, height }) {

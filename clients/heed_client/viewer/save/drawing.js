@@ -6,6 +6,7 @@ import {
   CELL,
   FONT,
   heading,
+  MARK,
   ofLargest,
   ofLine,
   PAGE,
@@ -196,7 +197,7 @@ function tokens(attention, shown, settings, title) {
       const isHeld = isOwn && i === held;
       parts.push(
         `<rect x="${round(x)}" y="${y}" width="${round(breadth)}" height="20" rx="3" fill="${level === level ? css(table, level) : "#fff"}" ` +
-          `stroke="${isHeld ? "#1d4e89" : "#999"}" stroke-width="${isHeld ? 2 : 0.5}"/>` +
+          `stroke="${isHeld ? MARK : "#999"}" stroke-width="${isHeld ? 2 : 0.5}"/>` +
           `<text x="${round(x + breadth / 2)}" y="${y + 14}" text-anchor="middle" fill="${level === level ? textOn(table, level) : "#000"}">${escape(word)}</text>`,
       );
       x += breadth + 4;

@@ -2,7 +2,7 @@
 import { format, percent } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { heading, round, svg, TITLE_CHARACTER } from "heed/save/svg.js";
+import { heading, MARK, round, svg, TITLE_CHARACTER } from "heed/save/svg.js";
 import { largestKeys, numbered, topsOf } from "heed/views/neuron_view.js";
 import { placeOf } from "heed/views/comparison.js";
 
@@ -14,7 +14,6 @@ const CELL = 8; // px of a number
 const CHARACTER = 7.5; // px, at most
 const NUMBER = 72; // px of a sum
 const BAR = 80; // px of the weight 1
-const MARK = "#1d4e89";
 const GAP = 16;
 const TOP = 40; // px of the title
 const HEAD = 28; // px of the names of the columns

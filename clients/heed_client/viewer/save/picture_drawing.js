@@ -5,6 +5,7 @@ import { beyond, inQuotes, weightsOf } from "heed/data/picture.js";
 import {
   colourScale,
   heading,
+  MARK,
   round,
   scaleName,
   svg,
@@ -26,7 +27,7 @@ const EDGE = 8;
 const SCALED = 56; // height of the scale
 const CHIP = 20; // height of a token that is no patch
 const GAP = 4;
-const MARKED = 'stroke="#1d4e89" stroke-width="2"';
+const MARKED = `stroke="${MARK}" stroke-width="2"`;
 const DASHED = 'stroke="#4d5666" stroke-width="1" stroke-dasharray="3 2"'; // of a special token
 
 /** The drawn weights: those from or to the position that the view shows; null = only a pinned patch.
@@ -73,7 +74,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
     return rect(patches.special + i, `fill="${css(table, level)}" fill-opacity="${share}"`);
   });
   const ring =
-    held !== null && drawing.isPatch(held) ? rect(held, 'fill="none" stroke="#1d4e89" stroke-width="3"') : "";
+    held !== null && drawing.isPatch(held) ? rect(held, `fill="none" stroke="${MARK}" stroke-width="3"`) : "";
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
   const isBeyond = others.parts.some((part) => part.includes("▲"));
   const named = {

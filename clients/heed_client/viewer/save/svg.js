@@ -11,6 +11,7 @@ export const FONT = 12;
 export const CELL = 16;
 export const TITLE = 32; // height of a title
 export const TITLE_CHARACTER = 0.62 * 14; // width of its characters, on average
+export const MARK = "#1d4e89"; // of what is selected
 export const PAGE = 720; // width of the words of a text
 const SCALE = 192; // width of the colours of the scale
 

@@ -2,7 +2,7 @@
 import { faded, levelOf, lineOf, LOOKS } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { heading, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
+import { heading, MARK, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
 
 const EDGE = 8;
@@ -47,7 +47,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
     const share = faded(own);
     const [left, isNew] = [x, place >= prompt.length];
     x += width;
-    const ring = place === held ? ' stroke="#1d4e89" stroke-width="2"' : "";
+    const ring = place === held ? ` stroke="${MARK}" stroke-width="2"` : "";
     const colour = share > 0.5 ? textOn(table, own) : isNew ? "#000" : "#555";
     return (
       `<rect x="${round(left)}" y="${y}" width="${round(width)}" height="18" rx="3" fill="${css(table, own)}" fill-opacity="${round(share)}"${ring}/>` +
