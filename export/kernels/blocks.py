@@ -1,6 +1,6 @@
 """An ONNX function that attends by blocks of queries; shapes as in ``functions``."""
 
-from export.kernels.text import constants, each, joined_blocks, real_keys, sizes
+from export.kernels.text import constants, each, joined_blocks, quotient, real_keys, sizes
 
 ROWS = 128  # queries of a block: with fewer, keys are copied more often; with more, scores do not fit the cache
 
@@ -27,9 +27,7 @@ Blocks (q, k, v, mask, causal, left, right, softcap, nonpad, past) => (o) {{
     key_heads = Squeeze (K)
 
     rows = Min (M, max_rows)
-    M_plus_rows = Add (M, rows)
-    M_rounded_up = Sub (M_plus_rows, one)
-    blocks = Div (M_rounded_up, rows)
+    {quotient("blocks", "M", "rows")}
     last_start = Sub (M, rows)
 
     nonpads = Expand (nonpad, B)

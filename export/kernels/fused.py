@@ -1,11 +1,11 @@
 """ONNX functions around ONNX Runtime's own fused attention; shapes as in ``functions``."""
 
-from export.kernels.text import causal, constants, copied, each, folded, real_keys, sizes, unfolded
+from export.kernels.text import causal, constants, copied, each, folded, quotient, real_keys, sizes, unfolded
 
 # ONNX Runtime ends a run between two nodes. So a kernel that would take more than half a second is called in a loop,
 # with several heads, or with some of the queries of one head. A pair of query and key takes as long as D + E + PAIR
-# multiply-adds: MOST of them some 0.6 seconds, PART a quarter of it. From a width of 8 on, MOST_PRODUCTS of queries and
-# keys alone do not take longer.
+# multiply-adds: MOST of them some 0.6 seconds, PART a quarter of it. For causal kernels only products of queries and
+# keys are counted: MOST_PRODUCTS take 0.3 seconds at a width of 64, and up to two at a width of 8.
 PAIR, MOST, PART, LEAST_ROWS = 64, 1 << 35, 1 << 33, 128
 MOST_PRODUCTS = 1 << 33
 
@@ -20,15 +20,10 @@ def _few_products(query: str, keys: str, result: str) -> str:
 """
 
 
-def _equal_parts(name: str, size: str) -> str:
-    """The lines that divide ``size`` rows into ``name``_parts of ``name``s rows each, at most ``most_names``."""
-    return f"""
-        {size}_plus_most = Add ({size}, most_{name}s)
-        {size}_rounded_up = Sub ({size}_plus_most, one)
-        {name}_parts = Div ({size}_rounded_up, most_{name}s)
-        {size}_plus_parts = Add ({size}, {name}_parts)
-        {size}_rounded_to_parts = Sub ({size}_plus_parts, one)
-        {name}s = Div ({size}_rounded_to_parts, {name}_parts)
+_PAIR_WORK = f"""
+    pair = Constant <value_ints = [{PAIR}]> ()
+    D_and_E = Add (D, E)
+    pair_work = Add (D_and_E, pair)
 """
 
 
@@ -44,17 +39,16 @@ def _in_parts(kernel: str) -> str:
         step = Constant <value_int = 1> ()
         part = Constant <value_ints = [{PART}]> ()
         least_rows = Constant <value_ints = [{LEAST_ROWS}]> ()
-        pair_constant = Constant <value_ints = [{PAIR}]> ()
-        D_and_E = Add (D, E)
-        pair_work = Add (D_and_E, pair_constant)
         row_work = Mul (N, pair_work)
         head_work = Mul (M, row_work)
         heads_by_work = Div (part, head_work)
         rows_by_work = Div (part, row_work)
         most_heads = Max (heads_by_work, one)
         most_rows = Max (rows_by_work, least_rows)
-        {_equal_parts("head", "batch")}
-        {_equal_parts("row", "M")}
+        {quotient("head_parts", "batch", "most_heads")}
+        {quotient("heads", "batch", "head_parts")}
+        {quotient("row_parts", "M", "most_rows")}
+        {quotient("rows", "M", "row_parts")}
         is_whole1 = Equal (row_parts, one)
         is_whole = Squeeze (is_whole1)
         last_head = Sub (batch, one)
@@ -115,12 +109,10 @@ FLASH = flash(
     {sizes("k", "N")}
     M = Shape <start = 1, end = 2> (q3)
     most = Constant <value_ints = [{MOST}]> ()
-    pair = Constant <value_ints = [{PAIR}]> ()
-    widths = Add (D, E)
-    of_pair = Add (widths, pair)
+    {_PAIR_WORK}
     queries = Mul (batch, M)
     pairs = Mul (queries, N)
-    work = Mul (pairs, of_pair)
+    work = Mul (pairs, pair_work)
     is_short1 = LessOrEqual (work, most)
     is_short = Squeeze (is_short1)
     o3 = If (is_short) <then_branch = at_once () => (o_whole) {{
@@ -160,6 +152,13 @@ Padded (q, k, v, nonpad) => (o) {{
 """
 
 # ONNX Runtime's fused causal attention: as many queries as keys, as wide as the values, no groups.
+_FOLDED_SQUARE = f"""
+    o_shape = Shape (q)
+    {sizes("q", "BH MD M")}
+    batch = ReduceProd <keepdims = 1> (BH)
+    shape3 = Concat <axis = 0> (batch, MD)
+    {each("q k v", "@3 = Reshape (@, shape3)")}
+"""
 _SQUARE_KERNEL = "com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, scale = 1.0>"
 _LAST_KEYS = """
     last = Sub (M, one)
@@ -169,12 +168,8 @@ _LAST_KEYS = """
 """
 SQUARE = f"""
 Square (q, k, v) => (o) {{
-    o_shape = Shape (q)
-    {sizes("q", "BH MD M")}
-    batch = ReduceProd <keepdims = 1> (BH)
-    shape3 = Concat <axis = 0> (batch, MD)
+    {_FOLDED_SQUARE}
     {constants("one")}
-    {each("q k v", "@3 = Reshape (@, shape3)")}
     {_LAST_KEYS.format(batch="batch")}
     o3, present_k, present_v = {_SQUARE_KERNEL} (q3, k3, v3, , , last_keys, total)
     o = Reshape (o3, o_shape)
@@ -201,14 +196,12 @@ _SQUARE_PART = f"""
 """
 LONG_SQUARE = f"""
 LongSquare (q, k, v) => (o) {{
-    o_shape = Shape (q)
-    {sizes("q", "BH MD M D")}
+    {_FOLDED_SQUARE}
+    {sizes("q", "D")}
     N = Identity (M)
     E = Identity (D)
-    batch = ReduceProd <keepdims = 1> (BH)
-    shape3 = Concat <axis = 0> (batch, MD)
     {constants("zero one true")}
-    {each("q k v", "@3 = Reshape (@, shape3)")}
+    {_PAIR_WORK}
     {_in_parts(_SQUARE_PART)}
     o = Reshape (o_parts, o_shape)
 }}

@@ -1,6 +1,6 @@
 """An ONNX function around ONNX Runtime's fused attention, for a mask alone; shapes as in ``functions``."""
 
-from export.kernels.text import constants, each, joined_blocks, sizes
+from export.kernels.text import constants, each, joined_blocks, quotient, sizes
 
 MASKED_ROWS = 2048  # most queries of a block: with fewer, keys are copied more often; with more, masks take more memory
 FEWEST_ROWS = 256  # least queries of a block, for any number of keys
@@ -34,13 +34,9 @@ Masked (q, k, v, mask) => (o) {{
     rows_by_cells = Div (cells, N_or_1)
     rows_at_most = Min (rows_by_cells, most_rows)
     max_rows = Max (rows_at_most, least_rows)
-    M_plus_max_rows = Add (M, max_rows)
-    M_rounded_up = Sub (M_plus_max_rows, one)
-    blocks = Div (M_rounded_up, max_rows)
+    {quotient("blocks", "M", "max_rows")}
     all_parts = Mul (blocks, parts)
-    M_plus_all_parts = Add (M, all_parts)
-    M_rounded_to_parts = Sub (M_plus_all_parts, one)
-    part = Div (M_rounded_to_parts, all_parts)
+    {quotient("part", "M", "all_parts")}
     too_few_keys = Less (N, part)
     enough_keys = Not (too_few_keys)
     as_wide = Equal (D, E)

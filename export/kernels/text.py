@@ -42,6 +42,15 @@ def each(tensors: str, line: str) -> str:
     return "\n".join(line.replace("@", tensor) for tensor in tensors.split())
 
 
+def quotient(result: str, number: str, divisor: str) -> str:
+    """Divide ``number`` by ``divisor``, rounded up, to ``result``; the text has ``one``."""
+    return f"""
+    {result}_sum = Add ({number}, {divisor})
+    {result}_dividend = Sub ({result}_sum, one)
+    {result} = Div ({result}_dividend, {divisor})
+"""
+
+
 def folded(key_rows: str, value_rows: str) -> str:
     """Reshape q, k and v to q3, k3 and v3 with three axes; the first, ``batch``, includes the heads.
 
