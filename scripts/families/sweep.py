@@ -5,6 +5,7 @@ exported alone, to a file; a later run goes on where one was interrupted. With t
 export compares every graph with transformers in float64 before it is written.
 """
 
+import gc
 import io
 import json
 import multiprocessing
@@ -138,6 +139,7 @@ def _swept(waiting: deque[str], options: Namespace) -> Iterator[dict[str, Any]]:
 
 def _run(task: Task) -> None:
     """Save the model of a type, unless its part is exported, and export it; in a process of its own."""
+    gc.freeze()  # to destroy a session of the parent would wait for threads that a fork does not have
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     log = os.open(task.log, os.O_CREAT | os.O_WRONLY)
     os.dup2(log, 1)

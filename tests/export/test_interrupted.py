@@ -1,5 +1,6 @@
 """An interrupted export leaves no files, and a killed one none after the next export."""
 
+import gc
 import io
 import multiprocessing
 import os
@@ -40,6 +41,7 @@ def enable_signals():
 
 def export(error, arguments):
     """``heed export`` in a forked process, which writes its standard error to the file ``error``."""
+    gc.freeze()  # to destroy a session of the parent would wait for threads that a fork does not have
     enable_signals()
     sys.stderr = error.open("w")
     sys.exit(main(arguments))
@@ -121,6 +123,7 @@ class Interrupted(io.FileIO):
 
 
 def export_while_writing(error, arguments):
+    gc.freeze()  # to destroy a session of the parent would wait for threads that a fork does not have
     enable_signals()
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(Interrupted(error, "w")))
     sys.exit(main(arguments))

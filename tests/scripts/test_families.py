@@ -1,7 +1,10 @@
 """``python -m scripts.families``: what the export says of small random models, and what it does with them."""
 
+import gc
 import json
+import time
 
+import onnxruntime
 import pytest
 
 from scripts.families import sweep
@@ -91,6 +94,24 @@ def test_the_page_of_a_sweep_that_was_interrupted(monkeypatch, tmp_path, capfd):
 def test_an_export_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     status, rows = swept(monkeypatch, tmp_path, ["bert"], "--timeout", "0.2")
     assert (status, rows["bert"]["outcome"]) == (1, sweep.LATE)
+
+
+def test_garbage_of_the_parent_does_not_stop_an_export(monkeypatch, tmp_path, repository):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 2, 3
+    gc.collect()
+    garbage = [onnxruntime.InferenceSession(repository / "scaled_dot_product/1/plain.onnx", options)]
+    garbage.append(garbage)
+    time.sleep(0.5)  # after which its thread waits
+    save_small = sweep.save_small
+    monkeypatch.setattr(sweep, "save_small", lambda *given: (gc.collect(), save_small(*given))[1])
+    gc.disable()
+    try:
+        del garbage
+        _, rows = swept(monkeypatch, tmp_path, ["efficientnet"], "--timeout", "20")
+    finally:
+        gc.enable()
+    assert rows["efficientnet"]["outcome"] == NOT_BUILT
 
 
 def test_a_type_that_ends_in_a_traceback_does_not_end_a_sweep(monkeypatch, tmp_path):
