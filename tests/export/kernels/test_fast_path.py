@@ -121,6 +121,20 @@ def test_every_path_for_cuda_agrees_with_the_reference(case, m, n, fused):
         assert [bool(row.any()) for row in outputs["fused_padded"]] == [False, True, True]
 
 
+@pytest.mark.parametrize("name", ["query", "key"])
+@pytest.mark.parametrize("path", ["model", "causal"])
+def test_a_nan_anywhere_is_not_taken_for_a_masked_key(path, name, repository):
+    """A maximum of ONNX Runtime skips a NaN by its place, and a causal kernel returns zero for a query of NaN."""
+    run = opened(repository / "scaled_dot_product" / "1", path)
+    inputs = {each: np.ones((1, 1, 19, 8), np.float32) for each in ("query", "key", "value")}
+    inputs |= {} if path == "causal" else {"is_causal": np.array(True)}
+    for place in np.ndindex(19, 8):
+        given = inputs | {name: inputs[name].copy()}
+        given[name][0, 0, *place] = np.nan
+        row = place[0]
+        assert np.isnan(run.run(["output"], given)[0][0, 0, row : row + 1 if name == "query" else None]).all(), place
+
+
 def with_maxima_of_cuda(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, in which the maximum of numbers that all are -inf is the lowest float, as cuDNN computes it."""
     lowest = numpy_helper.from_array(np.finfo(np.float32).min, "lowest")
