@@ -4,26 +4,30 @@ from export.kernels.text import causal, constants, copied, each, folded, quotien
 
 # ONNX Runtime ends a run between two nodes. So a kernel that would take more than half a second is called in a loop,
 # with several heads, or with some of the queries of one head. A pair of query and key takes as long as D + E + PAIR
-# multiply-adds: MOST of them some 0.6 seconds, PART a quarter of it. For causal kernels only products of queries and
-# keys are counted: MOST_PRODUCTS take 0.3 seconds at a width of 64, and up to two at a width of 8.
+# multiply-adds: MOST of them some 0.6 seconds, PART a quarter of it.
 PAIR, MOST, PART, LEAST_ROWS = 64, 1 << 35, 1 << 33, 128
-MOST_PRODUCTS = 1 << 33
 
 
-def _few_products(query: str, keys: str, result: str) -> str:
-    """The lines that compute ``result`` [1]: whether ``query`` and ``keys`` keys, of a width of at least 8, are few."""
+def _pair_work(query_width: str = "D", value_width: str = "E", prefix: str = "") -> str:
+    """The lines that compute ``pair_work``, the multiply-adds that a pair of query and key takes."""
     return f"""
-    {result}_most = Constant <value_ints = [{MOST_PRODUCTS}]> ()
-    {result}_numbers = Size ({query})
-    {result}_products = Mul ({result}_numbers, {keys})
-    {result} = LessOrEqual ({result}_products, {result}_most)
+    {prefix}pair = Constant <value_ints = [{PAIR}]> ()
+    {prefix}widths = Add ({query_width}, {value_width})
+    {prefix}pair_work = Add ({prefix}widths, {prefix}pair)
 """
 
 
-_PAIR_WORK = f"""
-    pair = Constant <value_ints = [{PAIR}]> ()
-    D_and_E = Add (D, E)
-    pair_work = Add (D_and_E, pair)
+def _is_short(queries: str, keys: str, prefix: str = "") -> str:
+    """The lines that compute the bool ``is_short``: whether one call of the kernel takes little time.
+
+    ``queries`` is their number over batch and heads; the text has ``pair_work``.
+    """
+    return f"""
+    {prefix}most = Constant <value_ints = [{MOST}]> ()
+    {prefix}pairs = Mul ({queries}, {keys})
+    {prefix}work = Mul ({prefix}pairs, {prefix}pair_work)
+    {prefix}is_short1 = LessOrEqual ({prefix}work, {prefix}most)
+    {prefix}is_short = Squeeze ({prefix}is_short1)
 """
 
 
@@ -108,13 +112,9 @@ FLASH = flash(
     f"""
     {sizes("k", "N")}
     M = Shape <start = 1, end = 2> (q3)
-    most = Constant <value_ints = [{MOST}]> ()
-    {_PAIR_WORK}
+    {_pair_work()}
     queries = Mul (batch, M)
-    pairs = Mul (queries, N)
-    work = Mul (pairs, pair_work)
-    is_short1 = LessOrEqual (work, most)
-    is_short = Squeeze (is_short1)
+    {_is_short("queries", "N")}
     o3 = If (is_short) <then_branch = at_once () => (o_whole) {{
         o_whole = {_KERNEL} (q3, k3, v3)
     }}, else_branch = in_parts () => (o_parts) {{
@@ -201,7 +201,7 @@ LongSquare (q, k, v) => (o) {{
     N = Identity (M)
     E = Identity (D)
     {constants("zero one true")}
-    {_PAIR_WORK}
+    {_pair_work()}
     {_in_parts(_SQUARE_PART)}
     o = Reshape (o_parts, o_shape)
 }}
@@ -210,6 +210,10 @@ LongSquare (q, k, v) => (o) {{
 # Causal attention by Square, or LongSquare. The fused kernel wants one width for keys and values, a multiple of 8:
 # columns of zeros are added up to it, which change no product. Grouped queries get copies of their keys.
 _FIRST = f"""
+    {constants("two three seven")}
+    {sizes("q", "H M D")}
+    {sizes("k", "B K N")}
+    {sizes("v", "E")}
     L = Min (M, N)
     wider = Max (D, E)
     wider_plus_7 = Add (wider, seven)
@@ -226,9 +230,11 @@ _FIRST = f"""
     grouped = Concat <axis = 0> (B, K, G, L, width)
     ungrouped = Concat <axis = 0> (B, H, L, width)
     {copied("wide", "grouped", "ungrouped")}
-    {_few_products("q_wide", "L", "is_short1")}
-    is_short = Squeeze (is_short1)
-    o_wide = If (is_short) <then_branch = short () => (o_short) {{
+    {_pair_work("width", "width", "first_")}
+    all_heads = Mul (B, H)
+    queries = Mul (all_heads, L)
+    {_is_short("queries", "L", "first_")}
+    o_wide = If (first_is_short) <then_branch = short () => (o_short) {{
         o_short = heed.Square (q_wide, k_copies, v_copies)
     }}, else_branch = long () => (o_long) {{
         o_long = heed.LongSquare (q_wide, k_copies, v_copies)
@@ -238,24 +244,20 @@ _FIRST = f"""
 
 CAUSAL = f"""
 Causal (q, k, v) => (o) {{
-    {constants("zero two three seven eight")}
-    {sizes("q", "M")}
-    {sizes("k", "N")}
-    {sizes("q", "D")}
-    {sizes("v", "E")}
-    as_many = Equal (M, N)
-    as_wide = Equal (D, E)
-    remainder = Mod (D, eight)
-    multiple_of_8 = Equal (remainder, zero)
-    {sizes("k", "B K")}
-    {sizes("q", "H")}
-    no_groups = Equal (H, K)
-    {_few_products("q", "N", "has_few_products")}
-    fits2 = And (as_many, as_wide)
-    fits3 = And (fits2, multiple_of_8)
-    fits4 = And (fits3, no_groups)
-    fits5 = And (fits4, has_few_products)
-    fits = Squeeze (fits5)
+    {constants("zero eight")}
+    q_HMD = Shape <start = 1> (q)
+    v_KNE = Shape <start = 1> (v)
+    fits_HMD = Equal (q_HMD, v_KNE)
+    q_width = Shape <start = 3> (q)
+    remainder = Mod (q_width, eight)
+    is_multiple_of_8 = Equal (remainder, zero)
+    {sizes("q", "BHM")}
+    q_rows = ReduceProd <keepdims = 1> (BHM)
+    k_rows = Shape <start = 2, end = 3> (k)
+    {_pair_work("q_width", "q_width")}
+    {_is_short("q_rows", "k_rows")}
+    all_fits = Concat <axis = 0> (fits_HMD, is_multiple_of_8, is_short1)
+    fits = ReduceMin <keepdims = 0> (all_fits)
     {causal("heed.Square", "heed.Flash", _FIRST)}
 }}
 """
