@@ -8,26 +8,19 @@ from export.kernels.text import causal, constants, copied, each, folded, quotien
 PAIR, MOST, PART, LEAST_ROWS = 64, 1 << 35, 1 << 33, 128
 
 
-def _pair_work(query_width: str = "D", value_width: str = "E", prefix: str = "") -> str:
-    """The lines that compute ``pair_work``, the multiply-adds that a pair of query and key takes."""
-    return f"""
-    {prefix}pair = Constant <value_ints = [{PAIR}]> ()
-    {prefix}widths = Add ({query_width}, {value_width})
-    {prefix}pair_work = Add ({prefix}widths, {prefix}pair)
-"""
+def _is_short(queries: str, keys: str, query_width: str, value_width: str) -> str:
+    """The lines that compute ``is_short`` [1]: whether one call of the kernel takes little time.
 
-
-def _is_short(queries: str, keys: str, prefix: str = "") -> str:
-    """The lines that compute the bool ``is_short``: whether one call of the kernel takes little time.
-
-    ``queries`` is their number over batch and heads; the text has ``pair_work``.
+    ``queries`` is their number over batch and heads. ``pair_work`` is the multiply-adds that a pair takes.
     """
     return f"""
-    {prefix}most = Constant <value_ints = [{MOST}]> ()
-    {prefix}pairs = Mul ({queries}, {keys})
-    {prefix}work = Mul ({prefix}pairs, {prefix}pair_work)
-    {prefix}is_short1 = LessOrEqual ({prefix}work, {prefix}most)
-    {prefix}is_short = Squeeze ({prefix}is_short1)
+    pair = Constant <value_ints = [{PAIR}]> ()
+    most = Constant <value_ints = [{MOST}]> ()
+    widths = Add ({query_width}, {value_width})
+    pair_work = Add (widths, pair)
+    pairs = Mul ({queries}, {keys})
+    work = Mul (pairs, pair_work)
+    is_short = LessOrEqual (work, most)
 """
 
 
@@ -112,10 +105,10 @@ FLASH = flash(
     f"""
     {sizes("k", "N")}
     M = Shape <start = 1, end = 2> (q3)
-    {_pair_work()}
     queries = Mul (batch, M)
-    {_is_short("queries", "N")}
-    o3 = If (is_short) <then_branch = at_once () => (o_whole) {{
+    {_is_short("queries", "N", "D", "E")}
+    at_once = Squeeze (is_short)
+    o3 = If (at_once) <then_branch = one_call () => (o_whole) {{
         o_whole = {_KERNEL} (q3, k3, v3)
     }}, else_branch = in_parts () => (o_parts) {{
         {constants("zero one true")}
@@ -176,8 +169,8 @@ Square (q, k, v) => (o) {{
 }}
 """
 
-# The same in parts. Some of a head's queries have the keys before them as their past, which the kernel supports for one
-# head at a time.
+# The same, in parts where one call would take long. Some of a head's queries have the keys before them as their past,
+# which the kernel supports for one head at a time.
 _SQUARE_PART = f"""
             o_part = If (is_whole) <then_branch = whole_heads () => (o_heads) {{
                 {_LAST_KEYS.format(batch="heads")}
@@ -198,16 +191,22 @@ LONG_SQUARE = f"""
 LongSquare (q, k, v) => (o) {{
     {_FOLDED_SQUARE}
     {sizes("q", "D")}
-    N = Identity (M)
-    E = Identity (D)
-    {constants("zero one true")}
-    {_pair_work()}
-    {_in_parts(_SQUARE_PART)}
-    o = Reshape (o_parts, o_shape)
+    queries = Mul (batch, M)
+    {_is_short("queries", "M", "D", "D")}
+    at_once = Squeeze (is_short)
+    o = If (at_once) <then_branch = one_call () => (o_short) {{
+        o_short = heed.Square (q, k, v)
+    }}, else_branch = in_parts () => (o_long) {{
+        N = Identity (M)
+        E = Identity (D)
+        {constants("zero one true")}
+        {_in_parts(_SQUARE_PART)}
+        o_long = Reshape (o_parts, o_shape)
+    }}>
 }}
 """
 
-# Causal attention by Square, or LongSquare. The fused kernel wants one width for keys and values, a multiple of 8:
+# Causal attention of any sizes by LongSquare. The fused kernel wants one width for keys and values, a multiple of 8:
 # columns of zeros are added up to it, which change no product. Grouped queries get copies of their keys.
 _FIRST = f"""
     {constants("two three seven")}
@@ -230,15 +229,7 @@ _FIRST = f"""
     grouped = Concat <axis = 0> (B, K, G, L, width)
     ungrouped = Concat <axis = 0> (B, H, L, width)
     {copied("wide", "grouped", "ungrouped")}
-    {_pair_work("width", "width", "first_")}
-    all_heads = Mul (B, H)
-    queries = Mul (all_heads, L)
-    {_is_short("queries", "L", "first_")}
-    o_wide = If (first_is_short) <then_branch = short () => (o_short) {{
-        o_short = heed.Square (q_wide, k_copies, v_copies)
-    }}, else_branch = long () => (o_long) {{
-        o_long = heed.LongSquare (q_wide, k_copies, v_copies)
-    }}>
+    o_wide = heed.LongSquare (q_wide, k_copies, v_copies)
     o_first = Slice (o_wide, zero, E, three)
 """
 
@@ -254,9 +245,8 @@ Causal (q, k, v) => (o) {{
     {sizes("q", "BHM")}
     q_rows = ReduceProd <keepdims = 1> (BHM)
     k_rows = Shape <start = 2, end = 3> (k)
-    {_pair_work("q_width", "q_width")}
-    {_is_short("q_rows", "k_rows")}
-    all_fits = Concat <axis = 0> (fits_HMD, is_multiple_of_8, is_short1)
+    {_is_short("q_rows", "k_rows", "q_width", "q_width")}
+    all_fits = Concat <axis = 0> (fits_HMD, is_multiple_of_8, is_short)
     fits = ReduceMin <keepdims = 0> (all_fits)
     {causal("heed.Square", "heed.Flash", _FIRST)}
 }}

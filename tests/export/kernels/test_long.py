@@ -42,9 +42,9 @@ def in_parts(monkeypatch):
         monkeypatch.setitem(functions._TEXTS, name, text.replace(f"[{size}]", f"[{smaller}]"))
 
     def use(part):
-        for name in ("Causal", "Flash"):
-            change(name, MOST, 20)
+        change("Causal", MOST, 20)
         for name in ("Flash", "LongSquare"):
+            change(name, MOST, 20)
             change(name, PART, part)
             change(name, LEAST_ROWS, 4)
 
