@@ -221,8 +221,9 @@ def nan_if_overflowing(query: Tensor, key: Tensor, x: Tensor | None = None) -> T
     number of the queries times the largest of the keys is an upper bound on every sum. With ``x``, the result is ``x``
     with these NaN, and with NaN in each batch row where a query or key has one.
     """
+    marked = query if x is None else x
     if query.dtype == torch.float16:  # summed in float32, where no sum of such products overflows
-        return query if x is None else x
+        return marked
     axes = tuple(range(1, query.ndim))
     # The rows' maxima are computed first, because CUDA computes each maximum on few of its processors.
     rows_query, rows_key = (upcast(each).abs().amax(-1, keepdim=True) for each in (query, key))
@@ -230,8 +231,7 @@ def nan_if_overflowing(query: Tensor, key: Tensor, x: Tensor | None = None) -> T
     bound = query.shape[-1] * largest
     if x is not None:  # ONNX Runtime's maximum skips some NaN, its sum does not
         bound = bound + upcast(query).sum(axes, keepdim=True) + upcast(key).sum(axes, keepdim=True)
-    x = query if x is None else x
-    return x + cast_to(0 * bound, x.dtype)  # 0 times infinity or NaN is NaN
+    return marked + cast_to(0 * bound, marked.dtype)  # 0 times infinity or NaN is NaN
 
 
 def _join(past: Tensor | None, new: Tensor) -> Tensor:

@@ -39,11 +39,11 @@ def enable_signals():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def export(error, arguments):
-    """``heed export`` in a forked process, which writes its standard error to the file ``error``."""
+def export(error, arguments, stream=None):
+    """``heed export`` in a forked process, which writes its standard error to the file ``error``, or to ``stream``."""
     gc.freeze()  # to destroy a session of the parent would wait for threads that a fork does not have
     enable_signals()
-    sys.stderr = error.open("w")
+    sys.stderr = stream or error.open("w")
     sys.exit(main(arguments))
 
 
@@ -123,10 +123,7 @@ class Interrupted(io.FileIO):
 
 
 def export_while_writing(error, arguments):
-    gc.freeze()  # to destroy a session of the parent would wait for threads that a fork does not have
-    enable_signals()
-    sys.stderr = io.TextIOWrapper(io.BufferedWriter(Interrupted(error, "w")))
-    sys.exit(main(arguments))
+    export(error, arguments, io.TextIOWrapper(io.BufferedWriter(Interrupted(error, "w"))))
 
 
 def test_a_signal_during_a_write_ends_an_export(sentence_model, error, tmp_path):
