@@ -30,7 +30,7 @@ def test_each_cell_has_the_colour_of_its_weight_and_a_click_holds_it(open_page, 
     assert dark.max(axis=1).min() > 0.6
     assert np.sort(dark, axis=1)[:, :-1].max() < 0.3
     page.mouse.move(*centre(page, 1, 4))
-    expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
+    expect(page.locator(".tip")).to_have_text("“saw” → “ship” 100\u00a0%")
     page.mouse.click(*centre(page, 1, 4))
     expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4) 100 %")
     assert "query=1&key=4" in fragment(page)
@@ -90,7 +90,7 @@ def test_a_small_cell_has_a_tip_only_while_it_is_pointed_at(open_page):
     left, top, right, bottom = (length / page.evaluate("devicePixelRatio") for length in plot(page))
     expect(page.locator(".tip")).to_be_hidden()
     page.locator(HEAT_MAP).hover(position={"x": (left + right) / 2, "y": (top + bottom) / 2})
-    expect(page.locator(".tip")).to_have_text(re.compile(r"“\d+” → “\d+” \d\.\d{4}"))
+    expect(page.locator(".tip")).to_have_text(re.compile(r"“\d+” → “\d+” (< )?\d+\.\d\s%"))
 
 
 def test_keys_hold_move_zoom_and_release(page):
@@ -143,15 +143,30 @@ def test_masked_cells_of_weights_are_hatched_also_without_a_field_for_the_mask(o
 
 
 def test_numbers_in_cells_are_rounded_alike(open_page):
-    """A dot is in place of what rounds to 0.00, unless all numbers are that small."""
+    """A dot is in place of what rounds to 0, unless all numbers are that small; weights are in per cent."""
     page = open_page()
-    script = """async ([values, top]) => {
+    script = """async ([values, top, isShare]) => {
         const { short } = await import("heed/data/display.js");
-        return values.map((value) => short(value, top));
+        return values.map((value) => short(value, top, true, isShare));
     }"""
     values = [0, 2e-8, 0.0049, 0.0051, -0.004, -0.2, 12.34, 123.4]
     assert page.evaluate(script, [values, 123.4]) == ["0", "·", "·", "0.01", "·", "−0.20", "12.3", "123"]
     assert page.evaluate(script, [[0, 2e-8, -0.004], 0.004]) == ["0", "2e−8", "−4e−3"]
+    shares = [0, 0.0004, 0.0051, -0.004, -0.2, 0.123, 0.9999, 1]
+    assert page.evaluate(script, [shares, 1, True]) == ["0", "·", "0.5", "−0.4", "−20", "12", "99.9", "100"]
+    assert page.evaluate(script, [[4e-6, 4e-5, -0.004], 0.004, True]) == ["·", "0.004", "−0.400"]
+    script = """async (changes) => {
+        const { points } = await import("heed/data/display.js");
+        return changes.map((change) => points(change).replaceAll("\\u00a0", " "));
+    }"""
+    said = ["−12 points", "< 0.1 points", "0.0 points", "+5.1 points", "+99.9 points"]
+    assert page.evaluate(script, [-0.12, -1e-4, 0, 0.051, 0.9999]) == said
+
+
+def test_a_dot_in_a_cell_is_explained(open_page):
+    for last, is_there in ((3e-4, True), (0.3, False)):
+        page = show(open_page, np.log([[1, last], [1, 1]]), ["it", "saw"], "Matrix")
+        expect(page.get_by_text("· rounds to 0")).to_be_visible(visible=is_there)
 
 
 def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
@@ -184,7 +199,7 @@ def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
     assert len(large) > 2000
     row, column = np.median(large, 0)
     page.mouse.move(*place(row, column))
-    expect(page.locator(".tip")).to_contain_text("“word777” → “word1234” 1.000")
+    expect(page.locator(".tip")).to_contain_text("“word777” → “word1234” 100\u00a0% (± 0.2)")
     page.mouse.down()
     page.mouse.move(*place(row, column - 150), steps=5)
     page.mouse.up()

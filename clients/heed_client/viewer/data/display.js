@@ -23,6 +23,7 @@ const DECADES = 4; // of the logarithmic scale
 const FINE = 0.002; // a share below it needs more digits than others
 const MOST_DECIMALS = 4; // of the numbers of a scale
 const TINY = 1e-9; // a number below is 0 in a cell
+export const DOT = "·"; // in a cell, for a number that rounds to 0
 
 /** Places of the tokens that are visible. @param {Label[]} labels @param {Settings} settings */
 export function visible(labels, settings) {
@@ -63,7 +64,7 @@ export function show(matrix, rows, columns, settings, globalMax) {
   const [m, n] = [places.length, keys.length];
   const values = new Float32Array(m * n);
   places.forEach((row, i) => keys.forEach((column, j) => (values[i * n + j] = matrix.values[row * matrix.n + column])));
-  const isDiverging = settings.kind === "scores" || settings.kind === "difference";
+  const isDiverging = settings.kind === "scores" || isDifference(settings.kind);
   const isMasked = isDiverging ? () => false : maskOf(matrix); // masked scores are -Infinity
   const factor = settings.renormalise && !isDiverging ? renormalise(values, n) : 1;
   const levels = new Float32Array(m * n);
@@ -152,7 +153,7 @@ export function scaled(share, scale) {
  * Numbers of a scale with the levels of their colours: its ends and middle, and powers of ten if it is logarithmic.
  * If each row has its own scale, they are shares of the row's largest weight.
  * @param {Pick<Shown, "high" | "isDiverging">} shown @param {Settings["scale"]} scale
- * @param {boolean} [isShare]  whether numbers are per cent
+ * @param {boolean} [isShare]  whether numbers are per cent, or of differences in percentage points
  * @returns {{level: number, text: string}[]} from the lowest to the highest
  */
 export function ticks({ high, isDiverging }, scale, isShare = false) {
@@ -162,7 +163,10 @@ export function ticks({ high, isDiverging }, scale, isShare = false) {
   const isFine = scale === "log" || top < FINE;
   const text = (/** @type {number} */ value) => {
     if (Number.isNaN(high)) return `${Number((100 * value).toPrecision(3))}\u00a0%`;
-    if (isShare) return isFine ? `${Number((100 * value).toPrecision(2))}\u00a0%` : percent(value);
+    if (isShare) {
+      const share = isFine ? `${Number((100 * value).toPrecision(2))}\u00a0%` : percent(value);
+      return isDiverging ? withoutUnit(share) : share;
+    }
     return digits <= MOST_DECIMALS ? value.toFixed(digits) : brief(value);
   };
   if (scale === "log") {
@@ -176,7 +180,8 @@ export function ticks({ high, isDiverging }, scale, isShare = false) {
   const sides = scale === "log" ? marks.filter((_, i) => (marks.length - 1 - i) % 2 === 0) : marks.slice(-1);
   const mirrored = sides.map(({ level, text }) => ({ level: 0.5 - level / 2, text: `−${text}` })).reverse();
   const right = sides.map(({ level, text }) => ({ level: 0.5 + level / 2, text }));
-  return [...mirrored, { level: 0.5, text: "0" }, ...right];
+  const unit = isShare && scale !== "log" ? "\u00a0points" : ""; // a logarithmic scale has no room for it
+  return [...mirrored, { level: 0.5, text: `0${unit}` }, ...right];
 }
 
 /** How many decimals a number of three digits has. @param {number} value */
@@ -240,16 +245,21 @@ export function significant(value) {
 /** A number with a typographic minus sign. @param {string} text */
 export const minus = (text) => text.replaceAll("-", "−");
 
-/** A number in a cell, with at most four digits; 0 only for exactly 0, a dot for a number much smaller than the others.
+/** A number in a cell, with at most four digits; 0 only for exactly 0, a dot for a number that rounds to 0.
  *  @param {number} value @param {number} top  the largest absolute number of all cells
- *  @param {boolean} [isWide]  whether there is room for five characters */
-export function short(value, top, isWide = true) {
+ *  @param {boolean} [isWide]  whether there is room for five characters
+ *  @param {boolean} [isShare]  whether it is written in per cent, as `percent` has it */
+export function short(value, top, isWide = true, isShare = false) {
   const size = Math.abs(value);
   if (size < TINY) return "0";
+  if (isShare) {
+    const text = top < 0.01 ? (100 * size).toFixed(3) : withoutUnit(percent(size));
+    return Number(text) === 0 || text.startsWith("<") ? DOT : value < 0 ? `−${text}` : text;
+  }
   const digits = size >= 100 ? 0 : size >= 10 ? 1 : top < 0.1 ? 3 : 2;
   const fixed = value.toFixed(digits);
   const text = top < 0.01 ? value.toExponential(0) : isWide ? fixed : fixed.replace(/^(-?)0(?=\.\d{3})/, "$1");
-  return Number(text) === 0 ? "·" : minus(text);
+  return Number(text) === 0 ? DOT : minus(text);
 }
 
 const WHOLE = 1 - 1e-6; // a sum of weights above it is 1, but for its rounding
@@ -261,12 +271,27 @@ export function percent(share) {
   return `${(100 * share).toFixed(share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)}\u00a0%`;
 }
 
-/** Whether an output has weights, which are written as percentages. @param {string} kind */
+/** The number of a percentage. @param {string} text */
+const withoutUnit = (text) => text.replace(/^>\u00a0|\u00a0%$/g, "");
+
+/** A difference of shares as text, in percentage points. @param {number} change @param {string} [plus]  sign of what is above 0 */
+export function points(change, plus = "+") {
+  const sign = Math.abs(change) < 0.0005 ? "" : change > 0 ? plus : "−";
+  return `${sign}${withoutUnit(percent(Math.abs(change)))}\u00a0points`;
+}
+
+/** Whether an output has weights, or differences of weights, which are written in per cent. @param {string} kind */
 export const isOfWeights = (kind) => kind.endsWith("weights");
 
-/** A number of an output: a weight as a percentage.
+/** Whether numbers are differences of those of an output. @param {string} kind */
+export const isDifference = (kind) => kind.startsWith("difference");
+
+/** A number of an output: a weight as a percentage, a difference of weights in percentage points.
  *  @param {string} kind  the output @param {number} value @param {number} [error] */
-export const valueText = (kind, value, error = 0) => (isOfWeights(kind) ? percent(value) : format(value, error));
+export function valueText(kind, value, error = 0) {
+  if (!isOfWeights(kind) || !Number.isFinite(value)) return format(value, error);
+  return isDifference(kind) ? points(value) : percent(value);
+}
 
 /** A weight as text, with as many digits as are certain. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {

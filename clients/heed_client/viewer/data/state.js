@@ -13,7 +13,7 @@
  * @property {string} target  text for the decoder of a model with two stacks
  * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
- * @property {string} kind  output that is shown: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons; "" = the model's first
+ * @property {string} kind  output that is shown: weights, scores, weights_by_norm, cross_weights, ...; difference or difference_of_weights in comparisons; "" = the model's first
  * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "generate" | "ablate" | "patch" | "lens" | "neurons" | "steps" | "picture"} view
  *   "" = the first one
  * @property {number} layer

@@ -1,5 +1,5 @@
 // The cells of a saved matrix, their numbers, and frames around those that are pinned.
-import { short } from "heed/data/display.js";
+import { isOfWeights, short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, textOn } from "heed/data/palettes.js";
 import { MARK, round } from "heed/save/svg.js";
@@ -25,13 +25,14 @@ export function cells({ m, n, levels }, table, { left, top, width, height }) {
   return parts.join("\n");
 }
 
-/** The numbers in the cells, but of masked ones. @param {Levels & {values: Float32Array}} shown @param {Uint32Array} table @param {Grid} grid */
-export function numbersIn({ m, n, values, levels }, table, { left, top, width, height }) {
+/** The numbers in the cells, but of masked ones. @param {Levels & {values: Float32Array}} shown @param {Uint32Array} table
+ *  @param {Grid} grid @param {string} [kind]  the output */
+export function numbersIn({ m, n, values, levels }, table, { left, top, width, height }, kind = "") {
   const most = largestChange(values);
   return Array.from({ length: m * n }, (_, at) => {
     if (Number.isNaN(levels[at])) return "";
     const [x, y] = [round(left + ((at % n) + 0.5) * width), round(top + (Math.floor(at / n) + 0.5) * height + 3.5)];
-    return `<text x="${x}" y="${y}" text-anchor="middle" font-size="10" fill="${textOn(table, levels[at])}">${short(values[at], most)}</text>`;
+    return `<text x="${x}" y="${y}" text-anchor="middle" font-size="10" fill="${textOn(table, levels[at])}">${short(values[at], most, true, isOfWeights(kind))}</text>`;
   }).filter(Boolean);
 }
 

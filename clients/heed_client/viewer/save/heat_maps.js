@@ -1,4 +1,5 @@
 // Matrices side by side as SVG, with their words, numbers and scales, and what is pinned.
+import { DOT } from "heed/data/display.js";
 import { palette } from "heed/data/palettes.js";
 import { briefly } from "heed/data/picture.js";
 import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
@@ -47,7 +48,7 @@ export function heatMaps(panels, title = "") {
     const named = `<text y="${above + 20}" font-weight="600" font-size="14">${tspans(titles[i])}</text>`;
     const part = `<g transform="translate(${round(x)} 0)">${named}<g transform="translate(0 ${start})">${heatMap(panel, room)}</g></g>`;
     x += breadth + (panels.length > 1 ? GAP : 0);
-    bottom = Math.max(bottom, start + top + panel.shown.m * cell + 58);
+    bottom = Math.max(bottom, start + top + panel.shown.m * cell + 60);
     return part;
   });
   return svg(Math.max(x, title.length * TITLE_CHARACTER + 16), bottom, [...(title ? [heading(title)] : []), ...parts]);
@@ -99,15 +100,19 @@ function heatMap(panel, room) {
   const { cell, left, top } = room;
   const table = palette(settings.palette, shown.isDiverging, false);
   const grid = { left, top, width: cell, height: cell };
+  const numbers = cell === WITH_NUMBER ? numbersIn(shown, table, grid, settings.kind) : [];
+  const hasDots = numbers.some((text) => text.includes(`>${DOT}<`));
+  const below = top + shown.m * cell;
   const place = (/** @type {number[]} */ places, /** @type {number | null} */ pinned) =>
     pinned === null ? -1 : places.indexOf(pinned);
   return [
     cells(shown, table, grid),
     `<rect x="${left}" y="${top}" width="${round(shown.n * cell)}" height="${round(shown.m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
     ...wordsAround(panel, room),
-    ...(cell === WITH_NUMBER ? numbersIn(shown, table, grid) : []),
+    ...numbers,
     ...framesAround(shown, place(shown.rows, settings.query), place(shown.columns, settings.key), grid),
-    scale(shown, settings, left, top + shown.m * cell + 8, undefined, named),
+    hasDots ? `<text x="${left}" y="${below + 56}">${DOT} rounds to 0</text>` : "",
+    scale(shown, settings, left, below + 8, undefined, named),
   ].join("\n");
 }
 

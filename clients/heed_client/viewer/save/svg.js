@@ -1,6 +1,6 @@
 // What saved drawings have in common: titles, the scale of colours, and how they become a picture.
 import { escape } from "heed/save/document.js";
-import { isOfWeights, ticks } from "heed/data/display.js";
+import { isDifference, isOfWeights, ticks } from "heed/data/display.js";
 import { css, PALE, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -54,9 +54,10 @@ export function colourScale(table, { marks, name }, x, y, opacity) {
 
 /** What is written below the colours. @param {Shown} shown @param {Settings} settings @param {string} [of]  of what a colour is a share */
 export function scaleName(shown, settings, of = Number.isNaN(shown.high) ? ofLargest(settings) : "") {
-  const isInOne = settings.kind === "difference" && shown.values.some(Number.isNaN);
+  const isInOne = isDifference(settings.kind) && shown.values.some(Number.isNaN);
   const white = isInOne ? "white: masked or in one text only" : "white: masked";
-  const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
+  const points = isDifference(settings.kind) && isOfWeights(settings.kind) ? " in percentage points" : "";
+  const names = [`${said(settings.kind)}${points}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
   return [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
 }
 

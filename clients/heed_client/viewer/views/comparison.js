@@ -1,7 +1,7 @@
 // The parts of a comparison, for the view and for pictures of it: two sides with one scale, and their difference.
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { Attention } from "heed/data/attention.js";
-import { largest, renormalised } from "heed/data/display.js";
+import { isOfWeights, largest, renormalised } from "heed/data/display.js";
 import { difference, maskedChange, maskOf } from "heed/data/matrix.js";
 import { drawn, globalMax } from "heed/views/hooks.js";
 
@@ -93,7 +93,7 @@ export const ofDifference = (settings) => ({
   layer: 0,
   head: 0,
   combine: "none",
-  kind: "difference",
+  kind: isOfWeights(settings.kind) ? "difference_of_weights" : "difference",
   range: "matrix",
 });
 

@@ -1,6 +1,6 @@
 // One matrix as a heat map that can be zoomed to its single cells.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format, isOfWeights } from "heed/data/display.js";
+import { DOT, isOfWeights, valueText } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
@@ -63,6 +63,8 @@ export function HeatMap({
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const pointer = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
+  const dots = useRef(/** @type {HTMLElement | null} */ (null));
+  const isShare = !legend && isOfWeights(settings.kind);
   const { width, screen } = useSize(frame);
   const theme = useTheme();
   const table = useMemo(
@@ -99,6 +101,7 @@ export function HeatMap({
 
   const scene = () => ({
     shown,
+    isShare,
     plot,
     port: live.port,
     mips,
@@ -112,7 +115,8 @@ export function HeatMap({
   });
   const paint = useFrame(() => {
     if (!canvas.current || width === 0) return;
-    draw(canvas.current, width, scene());
+    const hasDots = draw(canvas.current, width, scene());
+    dots.current?.toggleAttribute("hidden", !hasDots);
     canvas.current.style.touchAction = live.port.zoom > 1 ? "none" : "pan-y";
     follow();
   });
@@ -132,7 +136,8 @@ export function HeatMap({
     if (!cell || element.hidden) return;
     const { row, column } = cell;
     const [value, level] = [shown.values, shown.levels].map((numbers) => numbers[row * shown.n + column]);
-    const text = Number.isNaN(level) && !(value > 0) ? masked : format(value, shown.error);
+    const error = isShare && shown.error > 0 ? ` (± ${(100 * shown.error).toPrecision(1)})` : "";
+    const text = Number.isNaN(level) && !(value > 0) ? masked : valueText(settings.kind, value, shown.error) + error;
     element.textContent = tell?.(cell, text) ?? `“${rows[row]}” → “${columns[column]}” ${text}`;
     const [left, top] = [plot.left + x, plot.top + y];
     const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;
@@ -228,7 +233,8 @@ export function HeatMap({
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isOfWeights(settings.kind)} />`}
+      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} />`}
+      <span class="note" ref=${dots} hidden>${DOT} rounds to 0</span>
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>

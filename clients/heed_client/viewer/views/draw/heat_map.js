@@ -1,5 +1,5 @@
 // Draws a matrix with its words, bars and crosshair.
-import { short } from "heed/data/display.js";
+import { DOT, short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, textOn } from "heed/data/palettes.js";
 import { prepare } from "heed/views/draw/canvas.js";
@@ -13,7 +13,7 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
 /** @typedef {{row: number, column: number}} Cell  among the visible ones */
 /**
  * @typedef {object} Scene  what is drawn
- * @property {Shown} shown @property {Layout} plot @property {Port} port
+ * @property {Shown} shown @property {boolean} isShare  whether numbers are per cent @property {Layout} plot @property {Port} port
  * @property {import("heed/views/draw/mips.js").Mips} mips @property {Uint32Array} table
  * @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
@@ -70,7 +70,7 @@ const longest = (words) => words.reduce((most, word) => Math.max(most, word.leng
 /** Whether cells of a size have their numbers in them. @param {number} w @param {number} h  px */
 const hasValues = (w, h) => w > WITH_VALUES && h > LINE + 3;
 
-/** Draw the map without the parts that follow the pointer. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
+/** Draw the map without the parts that follow the pointer; whether a number in it is a dot. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
 export function draw(canvas, width, scene) {
   const { plot, mips, held } = scene;
   const context = prepare(canvas, width, plot.top + plot.height + BELOW);
@@ -82,7 +82,7 @@ export function draw(canvas, width, scene) {
   context.fillStyle = hatching(context, scene.colours);
   context.fillRect(plot.left, plot.top, plot.width, plot.height);
   mips.draw(context, plot, cells);
-  if (hasValues(cells.w, cells.h)) drawValues(context, scene, cells);
+  const hasDots = hasValues(cells.w, cells.h) && drawValues(context, scene, cells);
   drawHeld(context, scene, cells);
   context.restore();
   context.strokeStyle = scene.colours.line;
@@ -90,6 +90,7 @@ export function draw(canvas, width, scene) {
   context.strokeRect(plot.left - 0.5, plot.top - 0.5, plot.width + 1, plot.height + 1);
   drawWords(context, scene, cells);
   drawBars(context, scene, cells, held.row, held.column);
+  return hasDots;
 }
 
 /**
@@ -141,8 +142,8 @@ function hatching(context, colours) {
 /** The largest absolute number of a map. @type {WeakMap<Shown, number>} */
 const tops = new WeakMap();
 
-/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
-function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
+/** The numbers in the cells; whether one is a dot. @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
+function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, shown.n);
   context.font = fontOf(w > 48 ? plot.font : 10);
@@ -150,17 +151,17 @@ function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
   context.textBaseline = "middle";
   const top = tops.get(shown) ?? largestChange(shown.values);
   tops.set(shown, top);
+  let hasDots = false;
   for (let i = firstRow; i < lastRow; i++)
     for (let j = firstColumn; j < lastColumn; j++) {
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      context.fillText(
-        short(value, top, w > WITH_DECIMALS),
-        plot.left + (j + 0.5 - x) * w,
-        plot.top + (i + 0.5 - y) * h,
-      );
+      const text = short(value, top, w > WITH_DECIMALS, isShare);
+      hasDots ||= text === DOT;
+      context.fillText(text, plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
     }
+  return hasDots;
 }
 
 /** A frame around a row and one around a column. @param {CanvasRenderingContext2D} context @param {Scene} scene

@@ -7,7 +7,7 @@ const STOPS = 16; // of the gradient
 
 /** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
  *   opacity?: number, isShare?: boolean}} props  `shown` has the largest value; with `opacity` the colours are over a picture;
- *   `isShare`: numbers are per cent */
+ *   `isShare`: numbers are per cent, or percentage points */
 export function Legend({ shown, table, scale, masked = "masked", opacity, isShare = false }) {
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
