@@ -33,7 +33,14 @@ def change_of(row, column, before, after) -> str:
     said = [percent(weight) for weight in weights]
     if said[0] == said[1]:
         said = [f"{float(f'{100 * weight:.4g}'):g} %" for weight in weights]
-    return f"“{row}” looks {'more' if weights[1] > weights[0] else 'less'} at “{column}”: {said[0]} → {said[1]}"
+    how = "more" if weights[1] > weights[0] else "less"
+    return f"“{row}” looks {how} at “{column}”: {said[0]} → {said[1]}, {points(weights[1] - weights[0])}"
+
+
+def points(change, plus="+") -> str:
+    """A difference of weights as the page has it."""
+    sign = "" if abs(change) < 0.0005 else plus if change > 0 else "−"
+    return f"{sign}{percent(abs(change))[:-2]}\u00a0points"
 
 
 def test_what_a_head_changes(open_page, answers):
@@ -50,7 +57,7 @@ def test_what_a_head_changes(open_page, answers):
     said = change_of(row, column, before[1, head], after[1, head])
     expect(page.locator(".ablate > .headline")).to_have_text(f"layer 1, head {head} changes most: {said}")
     for (layer, head), largest in np.ndenumerate(change):
-        what = "is off" if (layer, head) == (0, 1) else f"changes by at most {largest:.4f}"
+        what = "is off" if (layer, head) == (0, 1) else f"changes by at most {points(largest, '')}"
         picture = page.locator(f"[data-kind=change][data-place='{layer}.{head}']")
         expect(picture).to_have_attribute("aria-label", f"layer {layer}, head {head}: {what}")
         expect(picture).to_be_visible(visible=layer == 1)  # weights of layer 0 come before what its heads add
@@ -65,7 +72,7 @@ def test_what_a_head_changes(open_page, answers):
     assert_maps(page, 1, most, before[1, most], after[1, most])
     ranked = page.locator(".ranking button")
     expect(ranked).to_have_count(4)  # heads of the same layer do not change
-    expect(ranked.first).to_have_text(f"layer 1, head {most} {change[1, most]:.4f}")
+    expect(ranked.first).to_have_text(f"layer 1, head {most} {points(change[1, most], '')}")
     least = int(change[1].argmin())
     ranked.last.click()
     assert_maps(page, 1, least, before[1, least], after[1, least])
@@ -83,7 +90,7 @@ def assert_maps(page, layer, head, before, after):
     top = max(before.max(), after.max())
     ends = [region.locator(".legend small").nth(3 * place + 2).inner_text() for place in range(3)]
     assert ends[:2] == [percent(top)] * 2
-    assert float(ends[2]) == pytest.approx(np.abs(change).max(), rel=0.005)
+    assert ends[2] == percent(np.abs(change).max())[:-2]
     row, column = np.unravel_index(np.abs(change).argmax(), change.shape)
     listed = region.get_by_role("list", name="largest changes").get_by_role("listitem")
     expect(listed.first).to_contain_text(change_of(row, column, before, after))

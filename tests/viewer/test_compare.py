@@ -62,23 +62,25 @@ def test_the_first_sentence_is_the_largest_change(open_page):
     """Of all words, whichever is pinned; the list has those of the pinned one."""
     page = open_page(PAGE + "&head=1")
     listed = page.get_by_role("list", name="largest differences").get_by_role("listitem")
-    sentence = r"“(.+)” → “.+”: (.+\s%), then (.+\s%)$"
+    sentence = r"“(.+)” looks (?:more|less) at “.+”: (.+\s%) → (.+\s%), [+−].+\spoints$"
     expect(listed.first).to_have_text(re.compile(sentence))
     query, one, other = re.search(sentence, listed.first.inner_text()).groups()
     headline = page.locator(".largest-change")
-    expect(headline).to_contain_text(f"{one} in head 1; {other} in head 2")
+    expect(headline).to_contain_text(f"first {one} → second {other}, ")
     said = headline.inner_text()
     page.goto(page.url + "&query=" + str(["<s>", "the", "cat", "sat", "</s>"].index(query) ^ 1))
-    expect(page.get_by_role("region", name="difference")).to_have_text(re.compile("of the pinned word[^s]"))
-    expect(listed.first).not_to_contain_text(f"“{query}” →")
+    title = page.locator(".changes p")
+    expect(title).to_have_text("Largest differences of the pinned word, first → second; points are percentage points")
+    expect(listed.first).not_to_contain_text(f"“{query}” looks")
     expect(headline).to_have_text(said)
     page.goto(page.url + "&key=4")
-    difference = page.get_by_role("region", name="difference")
-    expect(difference).to_have_text(re.compile("Largest differences of the pinned query"))
+    expect(title).to_contain_text("Largest differences of the pinned query")
     expect(listed).to_have_count(5)
-    expect(listed.first).to_contain_text("→ “</s>”:")  # the pinned key, then the others
+    expect(listed.first).to_contain_text("at “</s>”:")  # the pinned key, then the others
+    above = page.locator(".changes").bounding_box()
+    assert above["y"] + above["height"] <= page.locator(".sides").bounding_box()["y"]
     second_text(page).fill("the dog ran")
-    expect(headline).to_have_text(re.compile(r"^Largest change: .* → [\d.]+\s%$"))
+    expect(headline).to_have_text(re.compile(r"^Largest difference: .* → second\s[\d.]+\s%, [+−][\d.]+\spoints$"))
 
 
 def test_cells_that_are_masked_on_both_sides_are_masked_in_the_difference(open_page):
@@ -108,12 +110,12 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
     places = [0, 1, 2, 6, 7]  # of <s> the animal sat </s> in the second
     change = after[6, places].astype(float) - before[3].astype(float)
     largest = int(abs(change).argmax())
-    expect(difference.get_by_role("listitem").first).to_contain_text(
+    expect(page.get_by_role("list", name="largest differences").get_by_role("listitem").first).to_contain_text(
         f"{percent(before[3, largest])} → {percent(after[6, places[largest]])}"
     )
     expect(difference).not_to_contain_text("not in both texts")
     region.get_by_role("application").press("Escape")
-    expect(region.locator(".selection")).to_contain_text("Point at")
+    expect(page.locator(".selection")).to_have_text([re.compile("Point at"), ""])  # the hint is written once
     for _ in range(2):
         region.get_by_role("application").press("ArrowRight")
     expect(region.locator(".selection b")).to_have_text("“<s>”")

@@ -12,7 +12,7 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format, minus, percent } from "heed/data/display.js";
+import { format, isOfWeights, minus, percent, points } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
@@ -73,7 +73,7 @@ export function AblateView({ attention, settings, set, run }) {
   const visibility = isCurrent ? "visible" : "hidden";
   return html`<p class="note">A head that is switched off adds nothing to the output. ${
     wanted.ablated.length
-      ? "The pictures show how the weights of the other heads change: orange is more, violet less."
+      ? `The pictures show how the weights of the other heads change: orange is more, violet less.${isOfWeights(settings.kind) ? " Points are percentage points." : ""}`
       : "Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
@@ -85,6 +85,9 @@ export function AblateView({ attention, settings, set, run }) {
     ${heads && html`<${Head} ...${heads} />`}
     ${outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`}</div>`;
 }
+
+/** The size of a change of a weight, or of another output. @param {string} kind @param {number} size */
+const sizeText = (kind, size) => (isOfWeights(kind) ? points(size, "") : format(size));
 
 /** @param {{layer: number, head: number}} place */
 const nameOf = ({ layer, head }) => `${layer}.${head}`;
@@ -198,7 +201,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
           const label = `${state}${effect === null ? "" : ` ${percent(effect)}`}: switch off layer ${layer}, head ${head}`;
           return html`<td>
             <button class=${`thumbnail ${off ? "is-off" : ""}`} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${shown !== null && shown.layer === layer && shown.head === head}
-              aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${format(change.largest)}` : ""}`}
+              aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${sizeText(settings.kind, change.largest)}` : ""}`}
               aria-disabled=${off} onClick=${() => off || choose({ layer, head })}>
               ${
                 whole
@@ -228,7 +231,7 @@ function Answer({ attention, settings, before, isWhole, change = null, most = nu
   const place = values.findIndex((value) => Math.abs(value) === change.largest);
   const weights = before.small(change.layer, change.head);
   if (place < 0 || weights.m !== rows.length || n !== columns.length)
-    return html`<p class="headline">${name(change)} changes most: one weight by <b>${format(change.largest)}</b></p>`;
+    return html`<p class="headline">${name(change)} changes most: one weight by <b>${sizeText(settings.kind, change.largest)}</b></p>`;
   return html`<p class="headline">${name(change)} changes most: ${sentence({ attention, before: weights, change: change.matrix, settings }, place)}</p>`;
 }
 
@@ -254,7 +257,7 @@ function Ranking({ attention, changes, shown, settings, choose }) {
   return html`<section aria-label="heads by change"><h2>Largest change of a weight, by head</h2>
     ${
       listed.length
-        ? html`<ol class="ranking">${listed.map((one) => html`<li><button aria-current=${one === shown} onClick=${() => choose(one)}>${nameIn(one)} <b>${format(one.largest)}</b></button></li>`)}</ol>`
+        ? html`<ol class="ranking">${listed.map((one) => html`<li><button aria-current=${one === shown} onClick=${() => choose(one)}>${nameIn(one)} <b>${sizeText(settings.kind, one.largest)}</b></button></li>`)}</ol>`
         : html`<p class="note">No weights change: only heads of later layers see what a head adds.</p>`
     }</section>`;
 }

@@ -1,6 +1,6 @@
 // The largest changes of weights in words.
 import { html } from "vendor/preact.js";
-import { isOfWeights, valueText, visible } from "heed/data/display.js";
+import { isOfWeights, points, valueText, visible } from "heed/data/display.js";
 import { LEAST } from "heed/server/ablation.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -40,43 +40,35 @@ function bothTexts(kind, before, change) {
   return one === other && isOfWeights(kind) ? [exact(before), exact(after)] : [one, other];
 }
 
-/** A change in words. @param {Props} props @param {number} place */
-export function sentence({ attention: { rows, columns }, before, change: { n, values }, settings: { kind } }, place) {
+/** A change in words. @param {Props} props @param {number} place @param {[before: string, after: string]} [names]  of the sides */
+export function sentence({ attention: { rows, columns }, before, change, settings: { kind } }, place, names) {
+  const { n, values } = change;
   const [one, other] = bothTexts(kind, before.values[place], values[place]);
+  const [first, second] = names?.map((name) => `${name}\u00a0`) ?? ["", ""];
   return html`“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
-      ${" "}“${columns[place % n].text}”: <b>${one}</b> → <b>${other}</b>`;
+      ${" "}“${columns[place % n].text}”: ${first}<b>${one}</b> → ${second}<b>${other}</b>${isOfWeights(kind) && `, ${points(values[place])}`}`;
 }
 
-/** The weights of two heads in words. @param {Props} props @param {number} place
- *  @param {[first: string, second: string]} [names]  of the heads, where they are not known */
-function difference({ attention: { rows, columns }, before, change: { n, values }, settings: { kind } }, place, names) {
-  const [one, other] = bothTexts(kind, before.values[place], values[place]);
-  const [first, second] = (names ?? []).map((name) => name.replaceAll(/ (?=\d)/g, "\u00a0"));
-  return html`“${rows[Math.floor(place / n)].text}” → “${columns[place % n].text}”:${" "}
-    ${names ? html`<b>${one}</b> in ${first}; <b>${other}</b> in ${second}` : html`<b>${one}</b>, then <b>${other}</b>`}`;
-}
-
-/** The largest change as the view's first sentence, whatever is pinned. @param {Props & {names: [first: string, second: string] | null}} props
- *    `names` of two heads */
-export function LargestChange({ names, ...props }) {
+/** The largest change as the view's first sentence, whatever is pinned. @param {Props & {isComparison: boolean}} props */
+export function LargestChange({ isComparison, ...props }) {
   const { attention, change, settings } = props;
   const [place] = largestOf({ attention, change, settings: { ...settings, query: null, key: null } });
   if (place === undefined) return null;
-  if (!names) return html`<p class="headline largest-change">Largest change: ${sentence(props, place)}</p>`;
-  return html`<p class="headline largest-change">Largest difference: ${difference(props, place, names)}</p>`;
+  return html`<p class="headline largest-change">Largest ${isComparison ? "difference" : "change"}: ${sentence(props, place, isComparison ? ["first", "second"] : undefined)}</p>`;
 }
 
 /** The largest changes; with a query and a key pinned those of the query, first that of the pair.
- *  @param {Props & {names: [first: string, second: string] | null}} props  `names` of two heads, between which nothing changes */
-export function Changes({ names, ...props }) {
+ *  @param {Props & {isComparison: boolean}} props  `isComparison`: nothing changes between the sides */
+export function Changes({ isComparison, ...props }) {
   const { query, key } = props.settings;
   const isPair = query !== null && key !== null;
   const ofQuery = isPair ? largestOf({ ...props, settings: { ...props.settings, key: null } }) : [];
   const places = [...new Set([...largestOf(props), ...ofQuery])].slice(0, LISTED);
   const of = isPair ? " of the pinned query" : query !== null || key !== null ? " of the pinned word" : "";
-  if (places.length === 0) return html`<p class="note">No weight${of} ${names ? "differs" : "changes"}.</p>`;
-  const kind = names ? "differences" : "changes";
-  return html`<div class="changes"><p>Largest ${kind}${of}</p><ol aria-label=${`largest ${kind}`}>${places.map(
-    (place) => html`<li>${names ? difference(props, place) : sentence(props, place)}</li>`,
+  if (places.length === 0) return html`<p class="note">No weight${of} ${isComparison ? "differs" : "changes"}.</p>`;
+  const kind = isComparison ? "differences" : "changes";
+  const unit = isOfWeights(props.settings.kind) ? "; points are percentage points" : "";
+  return html`<div class="changes"><p>Largest ${kind}${of}${isComparison && `, first → second${unit}`}</p><ol aria-label=${`largest ${kind}`}>${places.map(
+    (place) => html`<li>${sentence(props, place)}</li>`,
   )}</ol></div>`;
 }

@@ -1,7 +1,7 @@
 // Two heads, layers, texts, models or options side by side, and the difference of the second from the first.
 import { html, useMemo } from "vendor/preact.js";
 import { Choice, numbers } from "heed/views/controls.js";
-import { differenceOf, namesInSentence, namesOf, pairsOf } from "heed/views/comparison.js";
+import { differenceOf, namesOf, pairsOf } from "heed/views/comparison.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -55,7 +55,7 @@ export function CompareView({ attention, settings, set, second = null }) {
   const tools = html`<div class="tools">${layers > 1 && place("layer", axis, layers)} ${place("head", "head", heads)}</div>`;
   return html`${second.panel && html`<section class="compared" aria-label="what to compare with">${second.panel}</section>`}
     <${SideBySide} first=${{ attention, settings, set: setFirst }} second=${other && { attention: other, settings: others, set: setSecond }}
-      titles=${[`First: ${names[0]}`, `Second: ${names[1]}`, differenceOf(names, ...sides)]} names=${namesInSentence(names, ...sides)} tools=${tools} missing=${second.reason} />`;
+      titles=${[`First: ${names[0]}`, `Second: ${names[1]}`, differenceOf(names, ...sides)]} isComparison=${true} tools=${tools} missing=${second.reason} />`;
 }
 
 /** The pinned words of the second: its own, or the counterparts of the first's.

@@ -163,7 +163,7 @@ export function differenceOf([first, second], one, other) {
 
 /** The names of two heads in one sentence, in which a common layer is named once; null if other things differ.
  *  @param {[first: string, second: string]} names @param {One} one @param {One} other @returns {[first: string, second: string] | null} */
-export function namesInSentence([first, second], one, other) {
+function namesInSentence([first, second], one, other) {
   const [place, others] = [one, other].map(({ attention, settings }) => placeOf(attention, settings));
   if (first !== place || second !== others) return null;
   const layer = place.slice(0, place.lastIndexOf(", ") + 1);

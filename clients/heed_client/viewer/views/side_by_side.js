@@ -30,10 +30,18 @@ function useTop({ attention, settings }, other) {
 
 /**
  * @param {{first: One & {set: Set}, second: (One & {set: Set}) | null, titles: [first: string, second: string, difference: string],
- *   names?: [first: string, second: string] | null, tools?: unknown, missing?: unknown, hasHeadline?: boolean}} props  `names` of two heads,
- *   `tools` choose the second side, `missing` is the reason for its absence
+ *   isComparison?: boolean, tools?: unknown, missing?: unknown, hasHeadline?: boolean}} props  `isComparison`: nothing changes between
+ *   the sides; `tools` choose the second side, `missing` is the reason for its absence
  */
-export function SideBySide({ first, second, titles, names = null, tools = null, missing = null, hasHeadline = true }) {
+export function SideBySide({
+  first,
+  second,
+  titles,
+  isComparison = false,
+  tools = null,
+  missing = null,
+  hasHeadline = true,
+}) {
   const { attention, settings } = first;
   const other = second?.attention ?? null;
   const top = useTop(first, second);
@@ -59,12 +67,14 @@ export function SideBySide({ first, second, titles, names = null, tools = null, 
     [change],
   );
   const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
+  const hint = settings.query === null && settings.key === null ? "" : undefined; // the first side has it
   const side = (/** @type {One & {set: Set}} */ one) => html`
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
-    <${Selection} ...${one} />`;
+    <${Selection} ...${one} hint=${one === first ? undefined : hint} />`;
   const isKnown = change !== null && words?.change === change;
-  const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings };
-  return html`${changes && hasHeadline && html`<${LargestChange} ...${changes} names=${names} />`}<div class="sides">
+  const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings, isComparison };
+  const list = changes && html`<${Changes} ...${changes} />`;
+  return html`${changes && hasHeadline && html`<${LargestChange} ...${changes} />`}${isComparison && list}<div class="sides">
     <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first)}</section>
     <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
       ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
@@ -72,7 +82,7 @@ export function SideBySide({ first, second, titles, names = null, tools = null, 
       change &&
       html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
-      <div>${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}${changes && html`<${Changes} ...${changes} names=${names} />`}</div></section>`
+      <div>${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}${!isComparison && list}</div></section>`
     }
   </div>`;
 }
