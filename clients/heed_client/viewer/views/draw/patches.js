@@ -7,7 +7,7 @@ import { prepare, themeColours } from "heed/views/draw/canvas.js";
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
 /** @typedef {import("heed/data/picture.js").Weights} Weights */
 
-const TALLEST = 0.55; // of the window's height
+const TALLEST = 0.5; // of the window's height
 export const COARSE = 8; // px of a pixel that is drawn as a square
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
