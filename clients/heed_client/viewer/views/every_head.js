@@ -12,10 +12,12 @@ import { usePromise } from "heed/views/hooks.js";
 const ROW = 24; // px of a head
 const AROUND = 140; // px of the words and bars around the cells
 
-/** @param {ViewProps & {shown: import("heed/data/display.js").Shown}} props  `shown` says which tokens are visible */
-export function EveryHead({ attention, settings, set, shown }) {
-  const { layer, head, direction, query, key } = settings;
-  const { layers, heads, axis } = attention;
+/** A layer's heads as rows of one matrix, null if they are not known, and the value of its strongest colour.
+ *  @param {ViewProps["attention"]} attention @param {Settings} settings
+ *  @param {import("heed/data/display.js").Shown} shown  which tokens are visible */
+export function useHeads(attention, settings, shown) {
+  const { layer, direction, query, key } = settings;
+  const { heads, axis } = attention;
   const isFrom = direction === "from";
   const place = isFrom ? query : key;
   const isSide = place !== null && !isFrom; // the others are queries
@@ -35,9 +37,23 @@ export function EveryHead({ attention, settings, set, shown }) {
     const names = plainLabels(Array.from({ length: heads }, (_, i) => `head ${i}`));
     return { ...wanted, all: complete(Float32Array.from(visible), 1, 1, 1, names, labels, axis) };
   }, Object.values(wanted));
-  if (error) return html`<p role="alert">${error.message}</p>`;
   const isOwn = value?.attention === attention && value.layer === layer && value.direction === direction;
-  if (!isKnown || !value || !isOwn || value.place !== place || value.others !== others) return null;
+  if (!isKnown || !value || !isOwn || value.place !== place || value.others !== others)
+    return { all: null, top: null, error };
+  const own = largest(value.all.small(0, 0).values, shown.isDiverging);
+  return { all: value.all, top: place === null ? own : Math.max(own, shown.high || 0), error };
+}
+
+/** @param {ViewProps & {shown: import("heed/data/display.js").Shown, all: ViewProps["attention"] | null, top: number | null,
+ *   error: Error | null}} props  of `useHeads`; the legend is that of the text above, unless each row has a scale of its own */
+export function EveryHead({ attention, settings, set, shown, all, top, error }) {
+  const { layer, head, direction, query, key } = settings;
+  const { layers, axis } = attention;
+  if (error) return html`<p role="alert">${error.message}</p>`;
+  if (!all) return null;
+  const place = direction === "from" ? query : key;
+  const isSide = place !== null && direction === "to";
+  const others = isSide ? shown.rows : shown.columns;
   const pinned = isSide ? query : key;
   const looks = /** @type {Settings} */ ({
     ...settings,
@@ -53,8 +69,6 @@ export function EveryHead({ attention, settings, set, shown }) {
     query: settings.combine === "none" ? head : null,
     key: pinned === null || !others.includes(pinned) ? null : others.indexOf(pinned),
   });
-  const own = largest(value.all.small(0, 0).values, shown.isDiverging);
-  const top = place === null ? own : Math.max(own, shown.high || 0); // the scale of the text above, if it is large enough
   const hold = (/** @type {Partial<Settings>} */ { query: row, key: column }) => {
     const other = column === null || column === undefined ? null : others[column];
     const chosen =
@@ -78,7 +92,7 @@ export function EveryHead({ attention, settings, set, shown }) {
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
-    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} top=${top} height=${heads * ROW + AROUND} lowest=${heads * ROW} rows="heads" tell=${tell} /></section>`;
+    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${settings.range === "row" ? undefined : ""} height=${attention.heads * ROW + AROUND} lowest=${attention.heads * ROW} rows="heads" tell=${tell} /></section>`;
 }
 
 /** The weights from a query, or to a key, in each head of a layer.

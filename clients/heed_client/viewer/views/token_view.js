@@ -1,13 +1,13 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { isOfWeights, LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
+import { isOfWeights, levelOf, LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { leftOut } from "heed/data/ranking.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
-import { EveryHead } from "heed/views/every_head.js";
+import { EveryHead, useHeads } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
 import { Choice, neighbour } from "heed/views/controls.js";
 
@@ -28,7 +28,7 @@ export function TokenView(props) {
 /** @param {ViewProps & {shown: import("heed/data/display.js").Shown}} props */
 function Text({ attention, settings, set, shown }) {
   const { direction, query, key } = settings;
-  const { m, n, rows, columns, values, levels, error } = shown;
+  const { m, n, rows, columns, values, error } = shown;
   const { isSelf } = attention;
   const theme = useTheme();
   const table = useMemo(
@@ -42,8 +42,23 @@ function Text({ attention, settings, set, shown }) {
       isFlipped: textOn(table, i / 255) !== own,
     }));
   }, [table, theme]);
-  const average = useMemo(() => received(shown, settings.scale), [shown, settings.scale]); // without a pointed token
   const place = direction === "from" ? query : key;
+  const heads = useHeads(attention, settings, shown);
+  const top = settings.range === "row" ? null : heads.top; // of one scale of the text and the heads below
+  const high = place === null ? shown.high : (top ?? shown.high);
+  const levels = useMemo(
+    () =>
+      high === shown.high || settings.range === "row"
+        ? shown.levels
+        : shown.levels.map((level, at) =>
+            level === level ? levelOf(values[at], high, shown.isDiverging, settings) : NaN,
+          ),
+    [shown, high],
+  );
+  const average = useMemo(
+    () => received(shown, settings.scale, place === null ? top : null), // without a pointed token
+    [shown, settings.scale, place === null ? top : null],
+  );
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
   const held = heldIndex < 0 ? null : /** @type {Token} */ ({ direction, index: heldIndex });
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -172,7 +187,7 @@ function Text({ attention, settings, set, shown }) {
       <div class=${`token-text ${Math.max(m, n) > LONG_TEXT ? "long" : ""}`} role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${LOOKS} onChange=${turn} />
-      <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
+      <span ref=${legends}><${Legend} shown=${{ ...shown, high }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
         ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />`}</span>
     </div>
     <p class="headline readout" ref=${readout}></p>
@@ -186,7 +201,7 @@ function Text({ attention, settings, set, shown }) {
       html`<${RankedHeads} attention=${attention} settings=${settings} set=${set}
       title=${`Heads ranked by the largest weight ${direction} “${(direction === "from" ? attention.rows : attention.columns)[place].text}” (${leftOut(attention)})`} />`
     }
-    <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${shown} />`;
+    <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} />`;
 }
 
 /** @param {Label[]} labels @param {number[]} places @param {"from" | "to"} side */
