@@ -44,9 +44,13 @@ export function useHeads(attention, settings, shown) {
   return { all: value.all, top: place === null ? own : Math.max(own, shown.high || 0), error };
 }
 
+/** @param {ViewProps & {shown: import("heed/data/display.js").Shown}} props  `shown` says which tokens are visible */
+export const EveryHead = (props) =>
+  html`<${HeadRows} ...${props} ...${useHeads(props.attention, props.settings, props.shown)} />`;
+
 /** @param {ViewProps & {shown: import("heed/data/display.js").Shown, all: ViewProps["attention"] | null, top: number | null,
- *   error: Error | null}} props  of `useHeads`; the legend is that of the text above, unless each row has a scale of its own */
-export function EveryHead({ attention, settings, set, shown, all, top, error }) {
+ *   error: Error | null, legend?: unknown}} props  with what `useHeads` returns */
+export function HeadRows({ attention, settings, set, shown, all, top, error, legend }) {
   const { layer, head, direction, query, key } = settings;
   const { layers, axis } = attention;
   if (error) return html`<p role="alert">${error.message}</p>`;
@@ -92,7 +96,7 @@ export function EveryHead({ attention, settings, set, shown, all, top, error }) 
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
-    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${settings.range === "row" ? undefined : ""} height=${attention.heads * ROW + AROUND} lowest=${attention.heads * ROW} rows="heads" tell=${tell} /></section>`;
+    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${attention.heads * ROW + AROUND} lowest=${attention.heads * ROW} rows="heads" tell=${tell} /></section>`;
 }
 
 /** The weights from a query, or to a key, in each head of a layer.

@@ -7,7 +7,7 @@ import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canva
 import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
-import { EveryHead, useHeads } from "heed/views/every_head.js";
+import { HeadRows, useHeads } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
 import { Choice, neighbour } from "heed/views/controls.js";
 
@@ -201,7 +201,7 @@ function Text({ attention, settings, set, shown }) {
       html`<${RankedHeads} attention=${attention} settings=${settings} set=${set}
       title=${`Heads ranked by the largest weight ${direction} “${(direction === "from" ? attention.rows : attention.columns)[place].text}” (${leftOut(attention)})`} />`
     }
-    <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} />`;
+    <${HeadRows} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} legend=${settings.range === "row" ? undefined : ""} />`;
 }
 
 /** @param {Label[]} labels @param {number[]} places @param {"from" | "to"} side */
