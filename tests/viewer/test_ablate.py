@@ -70,6 +70,9 @@ def test_what_a_head_changes(open_page, answers):
     expect(page).to_have_url(re.compile("ablated=%5B%5B0%2C1%5D%5D"))
     most = int(change[1].argmax())  # not the selected head, which is off
     assert_maps(page, 1, most, before[1, most], after[1, most])
+    page.set_viewport_size({"width": 1440, "height": 900})
+    grid, maps = (page.locator(name).bounding_box() for name in (".grid-of-heads", ".results .sides"))
+    assert grid["x"] + grid["width"] < maps["x"]
     ranked = page.locator(".ranking button")
     expect(ranked).to_have_count(4)  # heads of the same layer do not change
     expect(ranked.first).to_have_text(f"layer 1, head {most} {points(change[1, most], '')}")

@@ -177,6 +177,10 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     strongest = [word for word, colour in backgrounds if re.match(r"color\(srgb 0 0 0\)|rgb\(0, 0, 0\)", colour)]
     assert len(strongest) == 1
     assert f"“{strongest[0]}”" in page.locator(".readout").inner_text()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert (
+        seen.bounding_box()["y"] < page.locator(".seen h2").bounding_box()["y"]
+    )  # a narrow window begins with the picture
 
 
 def test_heads_are_switched_off_beside_a_picture(open_page, server):

@@ -71,19 +71,21 @@ export function AblateView({ attention, settings, set, run }) {
   const heads = isReady && shown && { attention, before, changes, shown, settings, set, choose };
   const outputs = same && part.value?.input === input && ablated.length > 0 ? part.value : null;
   const visibility = isCurrent ? "visible" : "hidden";
+  const tokens =
+    outputs && same?.tokens && outputs.tokens
+      ? html`<div style=${{ visibility }}><${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(attention, run.settings)]} /></div>`
+      : null;
   return html`<p class="note">A head that is switched off adds nothing to the output. ${
     wanted.ablated.length
       ? `The pictures show how the weights of the other heads change: orange is more, violet less.${isOfWeights(settings.kind) ? " Points are percentage points." : ""}`
       : "Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
-    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured}>
+    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} tokens=${tokens}>
       <div class="results" style=${{ visibility }}>
       ${heads && html`<${Ranking} ...${heads} />`}
-      ${outputs && same?.tokens && outputs.tokens && html`<${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(attention, run.settings)]} />`}</div><//>
-    <div style=${{ visibility }}>
-    ${heads && html`<${Head} ...${heads} />`}
-    ${outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`}</div>`;
+      ${heads && html`<${Head} ...${heads} />`}</div><//>
+    <div style=${{ visibility }}>${outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`}</div>`;
 }
 
 /** The size of a change of a weight, or of another output. @param {string} kind @param {number} size */
@@ -132,9 +134,9 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
 }
 
 /** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
- *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>, children?: unknown}} props
- *    `children` are beside the grid */
-function Grid({ attention, before, changes, shown, settings, set, choose, measured, children }) {
+ *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>, tokens: unknown, children?: unknown}} props
+ *    `tokens` are below the grid, `children` beside it */
+function Grid({ attention, before, changes, shown, settings, set, choose, measured, tokens, children }) {
   const { layers, heads } = attention;
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
@@ -185,7 +187,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
           html`<p class="note">Percentages show how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
         <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
         }</div>
-    <div class="ablation" style=${{ "--heads": heads }}><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
+    <div class="ablation" style=${{ "--heads": heads }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>
@@ -215,7 +217,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
               aria-label=${label} onClick=${() => toggle(layer, head)}>${state}${effect !== null && html` <small>${percent(effect)}</small>`}</button></td>`;
         })}</tr>`,
-      )}</tbody></table></div>${children}</div>`;
+      )}</tbody></table></div>${tokens}</div>${children}</div>`;
 }
 
 /** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
