@@ -272,6 +272,14 @@ def test_pages_say_where_the_weights_are_from(page, open_file, tmp_path, viewer)
             expect(about).to_contain_text(said)
 
 
+@pytest.mark.parametrize(("view", "count"), [("matrix", 1), ("ablate", 0), ("neurons", 0), ("steps", 0)])
+def test_views_that_ask_the_server_are_not_saved_as_a_page(open_page, view, count):
+    page = open_page(f"model=multi_head&view={view}")
+    page.get_by_text("Export").click()
+    expect(page.get_by_role("button", name="SVG", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="HTML page")).to_have_count(count)
+
+
 def test_a_label_is_no_formula_of_a_spreadsheet(open_page):
     words = ["=1+1", "+a", "-b", "@c", "it", 'say "x"', "\tt", "f=g"]
     page = show(open_page, SCORES, words, "Matrix")

@@ -23,6 +23,8 @@ function download(name, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
+const OF_SERVER = ["ablate", "neurons", "steps"]; // views that a saved page cannot have: each asks the server
+
 /** A number as a cell; empty if it is not finite. @param {number} value */
 const finite = (value) => (Number.isFinite(value) ? value : "");
 
@@ -109,7 +111,9 @@ export function TakeAlong({
     ["PNG", async () => download(`${name}.png`, await toPng(await drawing()))],
     ["CSV", async () => text("csv", "text/csv", await csv())],
     ["JSON", async () => text("json", "application/json", await json())],
-    [
+  ];
+  if (!OF_SERVER.includes(settings.view))
+    actions.push([
       "HTML page",
       async () => {
         const whole = generated && ((await generation?.actions?.whole()) ?? generated);
@@ -126,8 +130,7 @@ export function TakeAlong({
             `saved with the weights${sweep?.grid ? ", Patch" : ""}${lens ? ", Lens" : ""}; the other views need the server`,
           );
       },
-    ],
-  ];
+    ]);
   if (request) {
     actions.push(
       [
