@@ -125,7 +125,9 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     shapes += ["value 3 × 64", "projected value 3 × 8", "scores 2 × 3", "weights 2 × 3"]
     shapes += ["output of the head 2 × 8", "output 2 × 64"]
     expect(stages.get_by_role("heading")).to_have_text(shapes)
-    expect(stages.nth(6).locator(".katex")).to_be_visible()
+    expect(stages.nth(6).locator("> .formula-line .katex")).to_be_visible()
+    expect(stages.nth(6).locator(".sign .katex-html")).to_contain_text("÷")
+    until(lambda: len({stage.locator(".tensor").bounding_box()["y"] for stage in stages.all()[:4]}) == 1)
     of_queries = [0, 1, 6, 7, 8, 9]
     rows = lambda: [row.evaluate("(one) => one.style.top") for row in stages.locator(".row").all()]  # noqa: E731
     until(lambda: [rows()[place] for place in of_queries] == ["50%"] * 6)
@@ -163,9 +165,12 @@ def test_a_saved_drawing_has_the_tensors_with_their_formulas(open_page):
     np.testing.assert_allclose([float(text) for text in texts[start : start + 6]], expected.ravel(), atol=5.1e-3)
     frames = [rect for rect in svg.findall(".//{*}rect") if rect.get("stroke") == "#1d4e89"]
     assert len(frames) == 2  # of scores and weights
-    signs = [(text.text, float(text.get("y"))) for text in svg.findall(".//{*}text") if text.get("font-size") == "18"]
-    assert [sign for sign, _ in signs] == ["×", "ᵀ →", "→", "×", "="]
-    assert len({y for _, y in signs}) == 1  # all in one line
+    signs = [text for text in svg.findall(".//{*}text") if text.get("font-family") == "serif" and text.get("fill")]
+    names = ["".join(sign.itertext()).replace("\u200b", "") for sign in signs]
+    assert names == ["×", "÷ √dk", "softmax", "×", "="]
+    assert len({sign.get("y") for sign in signs}) == 2  # one line, and one above the arrows
+    assert len(svg.findall(".//{*}path")) == 2
+    assert texts.count("⊤") == 1  # of the keys
 
 
 def test_small_numbers_keep_their_digits(open_page):

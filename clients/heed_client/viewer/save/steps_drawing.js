@@ -3,8 +3,8 @@ import { palette, picture } from "heed/data/palettes.js";
 import { largestChange } from "heed/data/matrix.js";
 import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
-import { beginsLine, heightOf } from "heed/server/head_tensors.js";
-import { heading, round, svg, TITLE, TITLE_CHARACTER, width } from "heed/save/svg.js";
+import { beginsLine, heightOf, isTransposed } from "heed/server/head_tensors.js";
+import { FONT, heading, round, svg, TITLE, TITLE_CHARACTER, width, widths } from "heed/save/svg.js";
 
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
 
@@ -14,8 +14,10 @@ const NARROWEST = 64;
 const WIDEST = 6 * WITH_NUMBER;
 const LINE = 16; // px of a row that has numbers
 const NAMES = 44; // height of a title and a formula
-const GAP = 36; // with the sign
-const SIGN = 11; // px of a character of a longer sign
+const GAP = 36; // at least, with the sign
+const AROUND = 14; // px beside a sign
+const ARROW = 20; // px, at least
+const [LARGE, SMALL] = [16, 11]; // px of the letters of a sign, and above its arrow
 
 /** @param {Stage[]} stages @param {{query: number | null, key: number | null}} pair  whose rows are framed
  *  @param {string} title */
@@ -25,23 +27,45 @@ export function stepsSvg(stages, pair, title) {
   const parts = stages.map((stage) => {
     const high = HEIGHT * heightOf(stage, stages);
     const wide = Math.min(WIDEST, Math.max(NARROWEST, (high * stage.columns) / stage.rows));
-    const breadth = Math.max(
-      wide,
-      width([`${stage.title} ${sizeOf(stage)}`, inText(stage.formula).replace(/<[^>]*>/g, "")], 1),
-    );
+    const breadth = Math.max(wide, width([`${stage.title} ${sizeOf(stage)}`, plain(stage.formula)], 1));
     if (beginsLine(stage)) [x, y] = [EDGE, y + NAMES + HEIGHT + GAP]; // below the inputs, as on the page
-    const gap = x === EDGE && !stage.sign ? 0 : Math.max(GAP, GAP - SIGN + SIGN * stage.sign.length);
-    const left = x + gap;
+    const sign = signOf(stage.sign);
+    const left = x + (x === EDGE && !stage.sign ? 0 : Math.max(GAP, sign.width + 2 * AROUND));
     x = left + breadth;
     widest = Math.max(widest, x + EDGE);
-    const grid = { left, top: y + NAMES + (HEIGHT - high) / 2, width: wide / stage.columns, height: high / stage.rows };
-    const sign = `<text x="${left - gap / 2}" y="${y + NAMES + HEIGHT / 2 + 6}" text-anchor="middle" font-size="18" fill="#555">${stage.sign}</text>`;
-    return (stage.sign && sign) + tensor(stage, pair, table, grid, y);
+    const grid = { left, top: y + NAMES, width: wide / stage.columns, height: high / stage.rows };
+    return sign.at(left - AROUND, y + NAMES + HEIGHT / 2) + tensor(stage, pair, table, grid, y);
   });
   const note = "Orange is positive, violet negative, and stronger is larger in its tensor; the strongest weight is 1.";
   const below = y + NAMES + HEIGHT;
   const all = Math.max(widest, TITLE_CHARACTER * title.length + 16, width([note], 1));
   return svg(all, below + 36, [heading(title), ...parts, `<text x="${EDGE}" y="${below + 24}">${note}</text>`]);
+}
+
+/** A formula without markup. @param {string} formula */
+const plain = (formula) => inText(formula).replace(/<[^>]*>/g, "");
+
+/** A sign between two tensors, and its width: what is before the arrow, and the operation above the arrow, if it has one.
+ *  @param {string} sign  in LaTeX */
+function signOf(sign) {
+  const [, before = sign, operation = ""] = /^(.*)\\xrightarrow\{(.*)\}$/.exec(sign) ?? [];
+  const wide = (/** @type {string} */ formula, /** @type {number} */ size) =>
+    (widths([plain(formula)])[0] * size) / FONT;
+  const arrow = operation && Math.max(ARROW, wide(operation, SMALL) + 8);
+  const text = (
+    /** @type {string} */ formula,
+    /** @type {number} */ x,
+    /** @type {number} */ y,
+    /** @type {string} */ more,
+  ) => formula && `<text x="${round(x)}" y="${y}" font-family="serif" fill="#555" ${more}>${inText(formula)}</text>`;
+  return {
+    width: wide(before, LARGE) + Number(arrow),
+    at: (/** @type {number} */ end, /** @type {number} */ y) =>
+      text(before, end - Number(arrow) - (arrow ? 4 : 0), y + 5, `font-size="${LARGE}" text-anchor="end"`) +
+      (arrow &&
+        text(operation, end - arrow / 2, y - 8, `font-size="${SMALL}" text-anchor="middle"`) +
+          `<path d="M${round(end - arrow)} ${y}H${round(end)}m-5-4l5 4l-5 4" fill="none" stroke="#555"/>`),
+  };
 }
 
 /** @param {Stage} stage */
@@ -60,6 +84,7 @@ function tensor(stage, { query, key }, table, grid, y) {
     `<text x="${left}" y="${y + 34}" font-family="serif" font-size="14">${inText(formula)}</text>`,
     m * n <= VECTOR ** 2 ? cells({ m, n, levels }, table, grid) : pixels({ m, n, levels }, table, grid),
     `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * height)}" fill="none" stroke="#888" stroke-width=".5"/>`,
+    isTransposed(stage) ? `<text x="${round(left + n * cell + 3)}" y="${top + 9}" fill="#555">⊤</text>` : "",
     ...(cell >= WITH_NUMBER && height >= LINE ? numbersIn({ m, n, values, levels }, table, grid) : []),
     ...framesAround({ m, n }, row, isOfPairs ? (key ?? -1) : -1, grid),
   ].join("\n");
@@ -73,20 +98,23 @@ function pixels({ m, n, levels }, table, { left, top, width, height }) {
   return `<image x="${left}" y="${top}" width="${round(n * width)}" height="${round(m * height)}" preserveAspectRatio="none" style="image-rendering: pixelated" href="${canvas.toDataURL()}"/>`;
 }
 
-const SIGNS = { "\\top": "⊤", "\\,": " ", "\\sqrt": "√", "\\mathrm": "" };
+/** @type {Record<string, string>} */
+const SIGNS = { top: "⊤", ",": " ", sqrt: "√", mathrm: "", times: "×", div: "÷" };
 
-/** A formula of LaTeX as text of SVG: raised, lowered and upright parts, and roots without a line above.
+/** A formula of LaTeX as text of SVG: letters in italic, raised and lowered parts, and roots without a line above.
  *  @param {string} formula */
 export function inText(formula) {
   const [raised, lowered] = [-5, 3]; // px
-  const plain = formula.replace(/\\(top|,|sqrt|mathrm)/g, (sign) => SIGNS[/** @type {keyof typeof SIGNS} */ (sign)]);
+  const ordered = formula.replace(/(\^\w)(_\w)/g, "$2$1"); // W^Q_i: first the index
+  const plain = ordered.replace(/\\(\w+|,)/g, (_, name) => SIGNS[name]);
   const parts = plain.match(/[_^](?:\{[^}]*\}|.)|[^_^]+/gu) ?? [];
   return parts
     .map((part) => {
-      const text = escape(part.replace(/^[_^]/, "").replace(/[{}]/g, ""));
+      const letters = escape(part.replace(/^[_^]/, "").replace(/[{}]/g, ""));
+      const text = letters.replace(/\b[A-Za-z]\b/g, '<tspan font-style="italic">$&</tspan>'); // not of a longer name
       if (!/^[_^]/.test(part)) return text;
       const by = part[0] === "^" ? raised : lowered;
-      return `<tspan dy="${by}" font-size="10">${text}</tspan><tspan dy="${-by}">\u200b</tspan>`;
+      return `<tspan dy="${by}" font-size=".7em">${text}</tspan><tspan dy="${-by}">\u200b</tspan>`;
     })
     .join("");
 }

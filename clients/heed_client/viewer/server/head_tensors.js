@@ -7,7 +7,7 @@ import { headMask } from "heed/server/run.js";
 /**
  * @typedef {object} Stage
  * @property {string} title @property {string} formula  in LaTeX
- * @property {string} sign  between it and the stage before; empty: other inputs
+ * @property {string} sign  in LaTeX, between it and the stage before; empty: other inputs
  * @property {number} rows @property {number} columns @property {Float32Array} numbers  [rows * columns]
  * @property {boolean} isOfKeys  its rows are keys, not queries @property {boolean} isOfPairs  its columns are keys
  */
@@ -17,6 +17,12 @@ const MOST = 250_000; // numbers of a tensor that is drawn
 /** Whether a block projects its queries and keys, and returns the results. @param {Model} model */
 export const isProjected = ({ outputs }) =>
   ["head_query", "present_key"].every((name) => outputs.some((output) => output.name === name));
+
+/** The arrow to a tensor, with the operation above. @param {string} operation  in LaTeX */
+const arrow = (operation) => `\\xrightarrow{${operation}}`;
+
+/** Whether the formula multiplies by the transpose of a drawn tensor. @param {Stage} stage */
+export const isTransposed = ({ title, sign }) => title === "key" && sign === "\\times";
 
 /** Whether a stage begins the line of the scores, below projected inputs. @param {Stage} stage */
 export const beginsLine = ({ title, sign }) => title === "scores" && /^q/.test(sign);
@@ -36,29 +42,30 @@ function namesOf(model) {
     `${letter} W^${letter}_i${has(`${letter.toLowerCase()}_proj_bias`) ? ` + b^${letter}_i` : ""}`;
   const isScaled = model.parameters.some(({ name }) => name === "scale");
   const scores = isScaled ? (projected ? "q k^\\top / \\sqrt{d_k}" : "Q K^\\top / \\sqrt{d_k}") : "S(Q, K)";
+  const both = projected ? (isScaled ? "q k^\\top" : "q, k") : ""; // of the line above
   /** @type {Record<string, Name>} */
   const weights = {
-    scores: ["scores", `S = ${scores}`, projected ? (isScaled ? "q kᵀ →" : "q, k →") : isScaled ? "ᵀ →" : "→"],
-    weights: ["weights", "A = \\mathrm{softmax}(S)", "→"],
+    scores: ["scores", `S = ${scores}`, both + arrow(isScaled ? "\\div \\sqrt{d_k}" : "S")],
+    weights: ["weights", "A = \\mathrm{softmax}(S)", arrow("\\mathrm{softmax}")],
   };
   if (!projected)
     return {
       query: ["query", "Q", ""],
-      key: ["key", "K", isScaled ? "×" : ","],
+      key: ["key", "K", isScaled ? "\\times" : ","],
       ...weights,
-      value: ["value", "V", "×"],
-      output: ["output", "A\\,V", "="],
+      value: ["value", "V", "\\times"],
+      output: ["output", "O = A\\,V", "="],
     };
   return {
     query: ["query", "Q", ""],
-    head_query: ["projected query", `q = ${of("Q")}`, "→"],
+    head_query: ["projected query", `q = ${of("Q")}`, arrow("W^Q_i")],
     key: ["key", "K", ""],
-    present_key: ["projected key", `k = ${of("K")}`, "→"],
+    present_key: ["projected key", `k = ${of("K")}`, arrow("W^K_i")],
     value: ["value", "V", ""],
-    present_value: ["projected value", `v = ${of("V")}`, "→"],
+    present_value: ["projected value", `v = ${of("V")}`, arrow("W^V_i")],
     ...weights,
-    head_output: ["output of the head", "A\\,v", "× v ="],
-    output: ["output", `\\mathrm{Concat}(A_i v_i)\\,W^O${has("out_proj_bias") ? " + b^O" : ""}`, "→"],
+    head_output: ["output of the head", "o = A\\,v", "{}\\times v ="],
+    output: ["output", `O = \\mathrm{Concat}(o_i)\\,W^O${has("out_proj_bias") ? " + b^O" : ""}`, arrow("W^O")],
   };
 }
 

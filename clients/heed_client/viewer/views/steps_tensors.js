@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { short, significant } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { palette, picture, textOn } from "heed/data/palettes.js";
-import { beginsLine, heightOf, stagesOf } from "heed/server/head_tensors.js";
+import { beginsLine, heightOf, isTransposed, stagesOf } from "heed/server/head_tensors.js";
 import { useSize, useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Formula } from "heed/views/formula.js";
@@ -12,9 +12,10 @@ import { Formula } from "heed/views/formula.js";
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
 /** @typedef {{query: number | null, key: number | null, title: string, text: string}} Pointed  rows, and the text for the number */
 
-const WITH_NUMBERS = 42; // px of a square that has its number in it
+const WITH_NUMBERS = 46; // px of a square that has its number in it
 const FEW = 4; // columns that are made so wide
 const LINE = 16; // px
+const THIN = 12; // px of a row whose frame is around it, not in it
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run, pair: {query: number, key: number | null}}} props */
 export function StepsTensors({ settings, set, run: { model, input, settings: asked }, pair }) {
@@ -32,7 +33,8 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
       (
         stage,
         i,
-      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} data-sign=${stage.sign} style=${{ "--share": heightOf(stage, value) }} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
+      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} style=${{ "--share": heightOf(stage, value) }} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
+        <div class="sign">${stage.sign && html`<${Formula} formula=${stage.sign} isInline=${true} />`}</div>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
         <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}
@@ -72,7 +74,8 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
     setPointed({ query, key, title, text: `[${row}, ${column}] = ${significant(numbers[row * columns + column])}` });
   };
   const row = isOfKeys ? shownKey : query;
-  return html`<div class="tensor">
+  const thin = (/** @type {boolean} */ isThin) => (isThin ? "thin" : "");
+  return html`<div class=${isTransposed(stage) ? "tensor transposed" : "tensor"}>
     <canvas ref=${canvas} width=${columns} height=${rows} role="img" style=${{ aspectRatio: `${columns} / ${rows}`, minWidth: isLow && columns <= FEW ? `${columns * WITH_NUMBERS}px` : "" }}
       aria-label=${`${title}, ${rows} × ${columns}`} onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => onSelect(at(event))}></canvas>
     ${
@@ -83,7 +86,7 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
           html`<span style=${{ color: Number.isFinite(number) ? textOn(table, levels[place]) : "" }}>${Number.isFinite(number) ? short(number, top) : "−∞"}</span>`,
       )}</div>`
     }
-    ${row !== null && html`<i class="row" style=${{ top: `${(100 * row) / rows}%`, height: `${100 / rows}%` }}></i>`}
-    ${isOfPairs && shownKey !== null && html`<i class="column" style=${{ left: `${(100 * shownKey) / columns}%`, width: `${100 / columns}%` }}></i>`}
+    ${row !== null && html`<i class=${`row ${thin(size.height / rows < THIN)}`} style=${{ top: `${(100 * row) / rows}%`, height: `${100 / rows}%` }}></i>`}
+    ${isOfPairs && shownKey !== null && html`<i class=${`column ${thin(size.width / columns < THIN)}`} style=${{ left: `${(100 * shownKey) / columns}%`, width: `${100 / columns}%` }}></i>`}
   </div>`;
 }
