@@ -171,6 +171,7 @@ def test_a_saved_drawing_has_the_tensors_with_their_formulas(open_page):
     assert len({sign.get("y") for sign in signs}) == 2  # one line, and one above the arrows
     assert len(svg.findall(".//{*}path")) == 2
     assert texts.count("⊤") == 1  # of the keys
+    expect(page.locator(".stages + .note")).to_have_text(" ".join(texts[-2:]))
 
 
 def test_small_numbers_keep_their_digits(open_page):

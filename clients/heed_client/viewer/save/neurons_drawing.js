@@ -3,7 +3,7 @@ import { format, percent } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
 import { heading, MARK, round, svg, TITLE_CHARACTER } from "heed/save/svg.js";
-import { largestKeys, numbered, topsOf } from "heed/views/neuron_view.js";
+import { COLOURS, largestKeys, numbered, topsOf } from "heed/views/neuron_view.js";
 import { placeOf } from "heed/views/comparison.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -74,10 +74,10 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   ];
   const bottom = start + keys.length * ROW + 16;
   const tops = [`query ${format(ofQuery)}`, `keys ${format(ofKeys)}`, `products ${format(ofProducts)}`].join(", ");
-  const said = ["Orange is positive, violet negative.", `The strongest colour stands for: ${tops}.`];
+  const said = [...COLOURS.split(/(?<=\.) /), `The strongest colour stands for: ${tops}.`];
   parts.push(...said.map((line, i) => text(line, 8, bottom + 8 + i * ROW)));
   const breadthOfText = CHARACTER * Math.max(...said.map(({ length }) => length));
   const name = `${title}, ${placeOf(attention, settings)}: how the weights of “${attention.rows[query].text}” arise: query × key`;
   const whole = Math.max(weights + 8, breadthOfText, TITLE_CHARACTER * name.length) + 16;
-  return svg(whole, bottom + 24 + ROW, [heading(name), ...parts]);
+  return svg(whole, bottom + 4 + said.length * ROW, [heading(name), ...parts]);
 }

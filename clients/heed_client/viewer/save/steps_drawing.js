@@ -3,7 +3,7 @@ import { palette, picture } from "heed/data/palettes.js";
 import { largestChange } from "heed/data/matrix.js";
 import { cells, framesAround, numbersIn, VECTOR, WITH_NUMBER } from "heed/save/cells.js";
 import { escape } from "heed/save/document.js";
-import { beginsLine, heightOf, isTransposed } from "heed/server/head_tensors.js";
+import { beginsLine, COLOURS, heightOf, isTransposed } from "heed/server/head_tensors.js";
 import { FONT, heading, round, svg, TITLE, TITLE_CHARACTER, width, widths } from "heed/save/svg.js";
 
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
@@ -36,10 +36,11 @@ export function stepsSvg(stages, pair, title) {
     const grid = { left, top: y + NAMES, width: wide / stage.columns, height: high / stage.rows };
     return sign.at(left - AROUND, y + NAMES + HEIGHT / 2) + tensor(stage, pair, table, grid, y);
   });
-  const note = "Orange is positive, violet negative, and stronger is larger in its tensor; the strongest weight is 1.";
+  const notes = COLOURS.split(/(?<=\.) /); // a line for each sentence
   const below = y + NAMES + HEIGHT;
-  const all = Math.max(widest, TITLE_CHARACTER * title.length + 16, width([note], 1));
-  return svg(all, below + 36, [heading(title), ...parts, `<text x="${EDGE}" y="${below + 24}">${note}</text>`]);
+  const all = Math.max(widest, TITLE_CHARACTER * title.length + 16, width(notes, 1));
+  const texts = notes.map((note, i) => `<text x="${EDGE}" y="${below + 24 + i * LINE}">${note}</text>`);
+  return svg(all, below + 20 + LINE * notes.length, [heading(title), ...parts, ...texts]);
 }
 
 /** A formula without markup. @param {string} formula */

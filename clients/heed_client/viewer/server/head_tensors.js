@@ -1,5 +1,6 @@
 // The tensors of one head of a block, in the order in which they are computed.
 import { infer } from "heed/server/api.js";
+import { signedNote } from "heed/data/palettes.js";
 import { headMask } from "heed/server/run.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -12,6 +13,7 @@ import { headMask } from "heed/server/run.js";
  * @property {boolean} isOfKeys  its rows are keys, not queries @property {boolean} isOfPairs  its columns are keys
  */
 
+export const COLOURS = signedNote("within its tensor; for weights, full colour is 1");
 const MOST = 250_000; // numbers of a tensor that is drawn
 
 /** Whether a block projects its queries and keys, and returns the results. @param {Model} model */

@@ -1,7 +1,7 @@
 // The origin of a head's scores: the query of one token, the keys of all, their products, sums and weights.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { format, percent, significant } from "heed/data/display.js";
-import { palette } from "heed/data/palettes.js";
+import { palette, signedNote } from "heed/data/palettes.js";
 import { openingToken } from "heed/data/tokens.js";
 import { neuronsOf } from "heed/server/neurons.js";
 import { Chance } from "heed/views/chances.js";
@@ -13,6 +13,7 @@ import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {{name: string, place: number, number: number, left: number, top: number}} Pointed  a number of a vector */
 
+export const COLOURS = signedNote("among the query, the keys, or the products");
 const TIP = 224; // px, the widest tip
 const MAX_KEYS = 256; // those with the largest weights, in their order
 
@@ -40,7 +41,7 @@ export function NeuronView({ attention, settings, set, run }) {
     html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? null} setPointed=${setPointed} />`;
   return html`<div class="tools">
       <${Choice} label="query" value=${query} options=${options} onChange=${(/** @type {string} */ place) => set({ query: Number(place) })} />
-      <span>A square is one number: orange is positive, violet negative, and stronger is larger among the query, the keys, or the products.</span>
+      <span>${COLOURS}</span>
     </div>
     ${error && html`<p role="alert">${error.message}</p>`}
     ${

@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { short, significant } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { palette, picture, textOn } from "heed/data/palettes.js";
-import { beginsLine, heightOf, isTransposed, stagesOf } from "heed/server/head_tensors.js";
+import { beginsLine, COLOURS, heightOf, isTransposed, stagesOf } from "heed/server/head_tensors.js";
 import { useSize, useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Formula } from "heed/views/formula.js";
@@ -41,7 +41,7 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
           onSelect=${(/** @type {{query: number | null, key: number | null}} */ { query, key }) => set({ ...(query !== null && { query }), ...(key !== null && { key }) })} />
       </li>`,
     )}</ol>
-    <p class="note">A square is one number: orange is positive, violet negative, and stronger is larger in its tensor; the strongest weight is 1.</p>`;
+    <p class="note">${COLOURS}</p>`;
 }
 
 /** @param {{stage: Stage, query: number | null, shownKey: number | null, setPointed: (pointed: Pointed) => void,
