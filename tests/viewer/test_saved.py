@@ -172,9 +172,15 @@ def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(p
     assert opacities == sorted(opacities)  # the strongest line is above the others
     assert (opacities[0] >= 0.25, opacities[-1]) == (True, 1)
     page.get_by_role("tab", name="Tokens").click()
-    texts = [text.text for text in svg_of(page).findall(".//{*}text")]
+    expect(page.get_by_role("region", name="every head")).to_be_visible()
+    texts = ["".join(text.itertext()) for text in svg_of(page).findall(".//{*}text")]
     assert texts[:9] == ["<s>", *TEXT.split(), "</s>"]
-    assert texts[-1] == "bert, head 3: what “animal” looks at"
+    below = texts.index("What “animal” looks at in every head")
+    assert texts[below - 1] == "bert, head 3: what “animal” looks at"
+    assert texts[below + 1 : below + 5] == [f"head {head}" for head in range(4)]
+    assert texts[below + 14 : below + 16] == ["keys →", "heads ↓"]
+    found = [float(text.replace("·", "0")) for text in texts[below + 16 : below + 16 + 4 * 9]]
+    np.testing.assert_allclose(found, heed.attend("bert", text=TEXT).weights[0, :, 2].ravel(), atol=5.1e-3)
     page.emulate_media(media="print")
     expect(page.locator(".on-paper")).to_have_text("head 3, linear scale")
 

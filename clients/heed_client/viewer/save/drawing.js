@@ -13,6 +13,7 @@ import {
   round,
   said,
   scale,
+  sizeOf,
   svg,
   TITLE,
   TITLE_CHARACTER,
@@ -21,6 +22,7 @@ import {
 } from "heed/save/svg.js";
 import { drawnHeads, received, show, showSmall, strength } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
+import { everyHead, mapOf } from "heed/views/every_head.js";
 import { outlineOf } from "heed/views/model_view.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 import { average } from "heed/views/draw/word_lists.js";
@@ -42,7 +44,8 @@ const BELOW = 8;
  */
 export async function toSvg(attention, shown, settings, title, top) {
   if (settings.view === "model") return overview(attention, settings, title, top);
-  if (settings.view === "tokens") return tokens(attention, shown, settings, title);
+  if (settings.view === "tokens")
+    return tokens(attention, shown, settings, title, await headsSvg(attention, shown, settings));
   if (settings.view !== "head")
     return heatMaps([
       { attention, shown, settings, title: `${title}: ${said(settings.kind)}, ${placeOf(attention, settings)}` },
@@ -170,9 +173,20 @@ function lines(attention, bundles, settings, title) {
   ]);
 }
 
+/** The matrix below the words, with a row for each head; "" if the page has none.
+ *  @param {Attention} attention @param {Shown} shown @param {Settings} settings */
+async function headsSvg(attention, shown, settings) {
+  const all = await everyHead(attention, settings, shown);
+  if (!all) return "";
+  const { looks, top, title, axes } = mapOf(all, attention, settings, shown);
+  const matrix = show(all.small(0, 0), all.rows, all.columns, looks, top);
+  return heatMaps([{ attention: all, shown: matrix, settings: looks, title, axes }]);
+}
+
 /** The words in the colours of the weights from or to the held one, with their scale; two texts are below each other.
- *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model */
-function tokens(attention, shown, settings, title) {
+ *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model
+ *  @param {string} lower  an SVG that comes below, or "" */
+function tokens(attention, shown, settings, title, lower) {
   const table = palette(settings.palette, shown.isDiverging, false);
   const { query, key, direction } = settings;
   const isFrom = direction === "from";
@@ -214,5 +228,7 @@ function tokens(attention, shown, settings, title) {
       ? ": how much attention each token gets, on average"
       : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${what}`));
-  return svg(PAGE, y + 44, parts);
+  if (lower) parts.push(`<g transform="translate(0 ${y + 52})">${lower}</g>`);
+  const [breadth, below] = sizeOf(lower);
+  return svg(Math.max(PAGE, breadth), y + 44 + below, parts);
 }

@@ -8,6 +8,7 @@ import {
   MARK,
   round,
   scaleName,
+  sizeOf,
   svg,
   TITLE,
   TITLE_CHARACTER,
@@ -60,7 +61,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
     ? `which ${attention.isSelf ? "tokens" : "words"} look at ${inQuotes(own)}`
     : `what ${inQuotes(own)} ${LOOKS.from}`;
   const name = `${title}, ${placeOf(attention, settings)}: ${what}`;
-  const [breadth, below] = (lower.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
+  const [breadth, below] = sizeOf(lower);
   const whole = Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE;
   const labels = direction === "from" ? attention.columns : attention.rows;
   const held = settings.view === "generate" ? settings.key : place;

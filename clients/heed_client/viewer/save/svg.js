@@ -76,6 +76,9 @@ export const svg = (width, height, parts) =>
   `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" ` +
   `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
 
+/** Width and height of an SVG. @param {string} text  "" has none */
+export const sizeOf = (text) => (text.match(/(?<=(width|height)=")\d+/g) ?? ["0", "0"]).map(Number);
+
 /** Widths of words as they are here, without room around them. @param {string[]} words @param {number} [weight]  of the font */
 export function widths(words, weight = 400) {
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(1, 1).getContext("2d"));

@@ -8,56 +8,87 @@ import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/display.js").Shown} Shown */
 
 const ROW = 24; // px of a head
 const AROUND = 140; // px of the words and bars around the cells
 
-/** A layer's heads as rows of one matrix, null if they are not known, and the value of its strongest colour.
- *  @param {ViewProps["attention"]} attention @param {Settings} settings
- *  @param {import("heed/data/display.js").Shown} shown  which tokens are visible */
+/** The matrix of a layer's heads and how it is drawn; null until it is known.
+ *  @param {Attention} attention @param {Settings} settings @param {Shown} shown  which tokens are visible */
 export function useHeads(attention, settings, shown) {
-  const { layer, direction, query, key } = settings;
-  const { heads, axis } = attention;
-  const isFrom = direction === "from";
-  const place = isFrom ? query : key;
-  const isSide = place !== null && !isFrom; // the others are queries
-  const others = isSide ? shown.rows : shown.columns;
-  // For a long text, all matrices of the layer would have to be loaded, except for a single query.
-  const isShort = attention.m <= POOL;
-  const isKnown = heads > 1 && (place === null ? isShort && !shown.isDiverging : isFrom || isShort);
+  const { layer, direction } = settings;
+  const { place, others } = sidesOf(settings, shown);
   const wanted = { attention, layer, direction, place, others };
-  const { value, error } = usePromise(async () => {
-    if (!isKnown) return null;
-    const weights =
-      place === null
-        ? await averagesOf(attention, layer, settings, shown)
-        : await inEveryHead(attention, layer, place, direction);
-    const visible = weights.flatMap((row) => others.map((other) => row[other]));
-    const labels = (isSide ? attention.rows : attention.columns).filter((_, other) => others.includes(other));
-    const names = plainLabels(Array.from({ length: heads }, (_, i) => `head ${i}`));
-    return { ...wanted, all: complete(Float32Array.from(visible), 1, 1, 1, names, labels, axis) };
-  }, Object.values(wanted));
+  const { value, error } = usePromise(
+    async () => ({ ...wanted, all: await everyHead(attention, settings, shown) }),
+    Object.values(wanted),
+  );
   const isOwn = value?.attention === attention && value.layer === layer && value.direction === direction;
-  if (!isKnown || !value || !isOwn || value.place !== place || value.others !== others)
-    return { all: null, top: null, error };
-  const own = largest(value.all.small(0, 0).values, shown.isDiverging);
-  return { all: value.all, top: place === null ? own : Math.max(own, shown.high || 0), error };
+  const all = isOwn && value.place === place && value.others === others ? value.all : null;
+  return { all, map: all && mapOf(all, attention, settings, shown), error };
 }
 
-/** @param {ViewProps & {shown: import("heed/data/display.js").Shown}} props  `shown` says which tokens are visible */
+/** @param {ViewProps & {shown: Shown}} props  `shown` says which tokens are visible */
 export const EveryHead = (props) =>
   html`<${HeadRows} ...${props} ...${useHeads(props.attention, props.settings, props.shown)} />`;
 
-/** @param {ViewProps & {shown: import("heed/data/display.js").Shown, all: ViewProps["attention"] | null, top: number | null,
- *   error: Error | null, legend?: unknown}} props  with what `useHeads` returns */
-export function HeadRows({ attention, settings, set, shown, all, top, error, legend }) {
-  const { layer, head, direction, query, key } = settings;
-  const { layers, axis } = attention;
+/** @param {ViewProps & {shown: Shown, legend?: unknown} & ReturnType<typeof useHeads>} props  with what `useHeads` returns */
+export function HeadRows({ attention, settings, set, shown, all, map, error, legend }) {
+  const { place, isSide, others } = sidesOf(settings, shown);
   if (error) return html`<p role="alert">${error.message}</p>`;
-  if (!all) return null;
+  if (!map) return null;
+  const { looks, top, title, word } = map;
+  const hold = (/** @type {Partial<Settings>} */ { query: row, key: column }) => {
+    const other = column === null || column === undefined ? null : others[column];
+    const chosen =
+      row === null || row === undefined ? {} : { head: row, heads: [], combine: /** @type {const} */ ("none") };
+    set({ ...chosen, ...(place === null ? {} : isSide ? { query: other } : { key: other }) });
+  };
+  const tell = (
+    /** @type {import("heed/views/draw/heat_map.js").Cell} */ { row, column },
+    /** @type {string} */ number,
+  ) => {
+    const other = inQuotes((isSide ? attention.rows : attention.columns)[others[column]].text);
+    if (place === null) return `head ${row}: all tokens → ${other} ${number} on average`;
+    return `head ${row}: ${isSide ? `${other} → ${word}` : `${word} → ${other}`} ${number}`;
+  };
+  return html`<section class="every-head" aria-label="every head">
+    <h2>${title}</h2>
+    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${attention.heads * ROW + AROUND} lowest=${attention.heads * ROW} rows="heads" tell=${tell} /></section>`;
+}
+
+/** The pinned token, whether it is a key, and the tokens of the columns. @param {Settings} settings @param {Shown} shown */
+function sidesOf({ direction, query, key }, shown) {
   const place = direction === "from" ? query : key;
-  const isSide = place !== null && direction === "to";
-  const others = isSide ? shown.rows : shown.columns;
+  const isSide = place !== null && direction === "to"; // the others are queries
+  return { place, isSide, others: isSide ? shown.rows : shown.columns };
+}
+
+/** The matrix with a row for each head; null if the layer has one, or if the weights are too many.
+ *  @param {Attention} attention @param {Settings} settings @param {Shown} shown @returns {Promise<Attention | null>} */
+export async function everyHead(attention, settings, shown) {
+  const { layer, direction } = settings;
+  const { heads, axis } = attention;
+  const { place, isSide, others } = sidesOf(settings, shown);
+  // For a long text, all matrices of the layer would have to be loaded, except for a single query.
+  const isShort = attention.m <= POOL;
+  if (heads < 2 || !(place === null ? isShort && !shown.isDiverging : direction === "from" || isShort)) return null;
+  const weights =
+    place === null
+      ? await averagesOf(attention, layer, settings, shown)
+      : await inEveryHead(attention, layer, place, direction);
+  const visible = weights.flatMap((row) => others.map((other) => row[other]));
+  const labels = (isSide ? attention.rows : attention.columns).filter((_, other) => others.includes(other));
+  const names = plainLabels(Array.from({ length: heads }, (_, i) => `head ${i}`));
+  return complete(Float32Array.from(visible), 1, 1, 1, names, labels, axis);
+}
+
+/** How the matrix is drawn, and its title. @param {Attention} all @param {Attention} attention @param {Settings} settings
+ *  @param {Shown} shown */
+export function mapOf(all, attention, settings, shown) {
+  const { layer, head, query, key } = settings;
+  const { place, isSide, others } = sidesOf(settings, shown);
   const pinned = isSide ? query : key;
   const looks = /** @type {Settings} */ ({
     ...settings,
@@ -73,12 +104,8 @@ export function HeadRows({ attention, settings, set, shown, all, top, error, leg
     query: settings.combine === "none" ? head : null,
     key: pinned === null || !others.includes(pinned) ? null : others.indexOf(pinned),
   });
-  const hold = (/** @type {Partial<Settings>} */ { query: row, key: column }) => {
-    const other = column === null || column === undefined ? null : others[column];
-    const chosen =
-      row === null || row === undefined ? {} : { head: row, heads: [], combine: /** @type {const} */ ("none") };
-    set({ ...chosen, ...(place === null ? {} : isSide ? { query: other } : { key: other }) });
-  };
+  const own = largest(all.small(0, 0).values, shown.isDiverging);
+  const top = place === null ? own : Math.max(own, shown.high || 0); // the scale of the text above, if it is large enough
   const word = place === null ? "" : inQuotes((isSide ? attention.columns : attention.rows)[place].text);
   const what =
     place === null
@@ -86,17 +113,8 @@ export function HeadRows({ attention, settings, set, shown, all, top, error, leg
       : isSide
         ? `What looks at ${word}`
         : `What ${word} looks at`;
-  const tell = (
-    /** @type {import("heed/views/draw/heat_map.js").Cell} */ { row, column },
-    /** @type {string} */ number,
-  ) => {
-    const other = inQuotes((isSide ? attention.rows : attention.columns)[others[column]].text);
-    if (place === null) return `head ${row}: all tokens → ${other} ${number} on average`;
-    return `head ${row}: ${isSide ? `${other} → ${word}` : `${word} → ${other}`} ${number}`;
-  };
-  return html`<section class="every-head" aria-label="every head">
-    <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
-    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${attention.heads * ROW + AROUND} lowest=${attention.heads * ROW} rows="heads" tell=${tell} /></section>`;
+  const title = `${what} in every head${attention.layers > 1 ? ` of ${attention.axis} ${layer}` : ""}`;
+  return { looks, top, title, word, axes: /** @type {[string, string]} */ (["heads", isSide ? "queries" : "keys"]) };
 }
 
 /** The weights from a query, or to a key, in each head of a layer.

@@ -44,7 +44,7 @@ function Text({ attention, settings, set, shown }) {
   }, [table, theme]);
   const place = direction === "from" ? query : key;
   const heads = useHeads(attention, settings, shown);
-  const top = settings.range === "row" ? null : heads.top; // of one scale of the text and the heads below
+  const top = settings.range === "row" ? null : heads.map?.top ?? null; // of one scale of the text and the heads below
   const high = place === null ? shown.high : (top ?? shown.high);
   const levels = useMemo(
     () =>
