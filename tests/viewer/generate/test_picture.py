@@ -99,7 +99,8 @@ def point(page, patch, click=False):
 
 def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, shared_server):
     server = shared_server(readers("llava") / "models")
-    page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server.url)
+    text = "+".join(["who+sat+on"] * 10)
+    page = open_page(f"model=mine&text={text}&view=generate&length=3", url=server.url)
     expect(page.get_by_role("group", name="prompt and generated text")).to_contain_text("picture (16 patches)")
     expect_end(page)
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
@@ -109,4 +110,13 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     words = [word.text for word in text.findall(f"{SVG}text")]
     assert words.count("picture (16 patches)") == 1
     assert not any("row" in word for word in words)
+    new = [word for word in text.findall(f"{SVG}text") if word.get("font-weight")]
+    lines = {word.get("y") for word in text.findall(f"{SVG}text")[: words.index(new[0].text)]}
+    assert len(lines) > 1
+    assert new[0].get("y") not in lines  # no line has the end of the prompt and the generated words
+    page.locator(".word.new").nth(1).hover()
+    page.get_by_role("region", name="picture").get_by_role("img").click(position={"x": 10, "y": 10})
+    expect(page.get_by_text("Picture: row 0, column 0 is selected")).to_be_visible()
+    title = page.get_by_role("region", name="next tokens").get_by_role("heading")
+    expect(title).to_have_text(f"Next tokens in place of “{new[1].text}”")
     assert words[-1].startswith("bold: generated; no box: weight near 0")  # without a title, which is above the picture

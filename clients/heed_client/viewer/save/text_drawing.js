@@ -37,21 +37,24 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   const all = [...prompt, ...words];
   const texts = all.map(({ text }, place) => (place === first ? `picture (${count} patches)` : text));
   const breadths = [...widths(texts.slice(0, prompt.length)), ...widths(texts.slice(prompt.length), BOLD)];
-  let [x, y] = [EDGE, patches ? EDGE : TITLE];
-  const parts = all.map(({ joined }, place) => {
+  const top = patches ? EDGE : TITLE;
+  let [x, y] = [EDGE, top];
+  const parts = all.map(({ joined, special }, place) => {
     if (isOfPicture(place) && place > first) return "";
     const [text, width] = [texts[place], 4 + breadths[place]];
     if (!joined && x > EDGE) x += BLANK;
-    if (x > EDGE && x + width > PAGE - EDGE) [x, y] = [EDGE, y + LINE];
+    const isFirst = place === prompt.length && y > top; // no line has the end of a prompt and the generated words
+    if (x > EDGE && (isFirst || x + width > PAGE - EDGE)) [x, y] = [EDGE, y + LINE];
     const own = level(place);
     const share = faded(own);
     const [left, isNew] = [x, place >= prompt.length];
+    const font = isNew ? ` font-weight="${BOLD}"` : special ? ' font-style="italic"' : "";
     x += width;
     const ring = place === held ? ` stroke="${MARK}" stroke-width="2"` : "";
     const colour = share > 0.5 ? textOn(table, own) : isNew ? "#000" : "#555";
     return (
       `<rect x="${round(left)}" y="${y}" width="${round(width)}" height="18" rx="3" fill="${css(table, own)}" fill-opacity="${round(share)}"${ring}/>` +
-      `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${isNew ? ` font-weight="${BOLD}"` : ""}>${escape(text)}</text>`
+      `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${font}>${escape(text)}</text>`
     );
   });
   const high = line && !isFrom ? line.top : shown.high;

@@ -12,7 +12,8 @@ import { usePromise } from "heed/views/hooks.js";
  *   most probable one is not always chosen
  */
 export function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
-  const title = html`<h2>Next tokens</h2>`;
+  const word = place === null ? undefined : words[place]?.text;
+  const title = html`<h2>Next tokens${word !== undefined && ` in place of “${word}”`}</h2>`;
   const choose = actions?.choose;
   const isUnknown = place !== null && tokens[place]?.alternatives.length === 0;
   const asked = usePromise(
@@ -24,8 +25,7 @@ export function Alternatives({ text: { tokens, words }, place, actions, isWarm }
   const { id, token, probability, alternatives } = tokens[place];
   if (isUnknown) {
     const why =
-      asked.error?.message ??
-      (actions ? "…" : `Which tokens were probable in place of “${words[place].text}” is not known.`);
+      asked.error?.message ?? (actions ? "…" : `Which tokens were probable in place of “${word}” is not known.`);
     return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">${why}</p></section>`;
   }
   const isListed = alternatives.some((one) => one.id === id);
