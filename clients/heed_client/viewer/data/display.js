@@ -113,6 +113,16 @@ export function levelOf(value, top, isDiverging, { scale, threshold }) {
   return isDiverging ? 0.5 + (Math.sign(value) * level) / 2 : level;
 }
 
+/** The same matrix on the scale that ends with `top`. @param {Shown} shown @param {number} top  value of the strongest colour
+ *  @param {Settings} settings @returns {Shown} */
+export function onScale(shown, top, settings) {
+  const { values, isDiverging } = shown;
+  const levels = shown.levels.map((level, cell) =>
+    level === level ? levelOf(values[cell], top, isDiverging, settings) : NaN,
+  );
+  return { ...shown, levels, low: isDiverging ? -top : 0, high: top };
+}
+
 /** How much the visible queries look at each visible key on average, as one row; null for scores and differences.
  *  @param {Shown} shown @param {Settings["scale"]} scale @param {number | null} [top]  value of the strongest colour
  *  @returns {Shown | null} */

@@ -20,7 +20,7 @@ import {
   width,
   wordsOf,
 } from "heed/save/svg.js";
-import { drawnHeads, received, show, showSmall, strength } from "heed/data/display.js";
+import { drawnHeads, onScale, received, show, showSmall, strength } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
 import { everyHead, mapOf } from "heed/views/every_head.js";
 import { outlineOf } from "heed/views/model_view.js";
@@ -44,8 +44,7 @@ const BELOW = 8;
  */
 export async function toSvg(attention, shown, settings, title, top) {
   if (settings.view === "model") return overview(attention, settings, title, top);
-  if (settings.view === "tokens")
-    return tokens(attention, shown, settings, title, await headsSvg(attention, shown, settings));
+  if (settings.view === "tokens") return tokens(attention, shown, settings, title);
   if (settings.view !== "head")
     return heatMaps([
       { attention, shown, settings, title: `${title}: ${said(settings.kind)}, ${placeOf(attention, settings)}` },
@@ -173,25 +172,19 @@ function lines(attention, bundles, settings, title) {
   ]);
 }
 
-/** The matrix below the words, with a row for each head; "" if the page has none.
- *  @param {Attention} attention @param {Shown} shown @param {Settings} settings */
-async function headsSvg(attention, shown, settings) {
-  const all = await everyHead(attention, settings, shown);
-  if (!all) return "";
-  const { looks, top, title, axes } = mapOf(all, attention, settings, shown);
-  const matrix = show(all.small(0, 0), all.rows, all.columns, looks, top);
-  return heatMaps([{ attention: all, shown: matrix, settings: looks, title, axes }]);
-}
-
-/** The words in the colours of the weights from or to the held one, with their scale; two texts are below each other.
- *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model
- *  @param {string} lower  an SVG that comes below, or "" */
-function tokens(attention, shown, settings, title, lower) {
+/** The words in the colours of the weights from or to the held one, with their scale; two texts are below each other. Below
+ *  is the matrix with a row for each head, if the page has one, on the same scale unless it is per row.
+ *  @param {Attention} attention @param {Shown} matrix @param {Settings} settings @param {string} title  name of the model */
+async function tokens(attention, matrix, settings, title) {
+  const all = await everyHead(attention, settings, matrix);
+  const heads = all && { all, ...mapOf(all, attention, settings, matrix) };
+  const top = settings.range === "row" ? null : heads?.top || null;
+  const shown = top === null ? matrix : onScale(matrix, top, settings);
   const table = palette(settings.palette, shown.isDiverging, false);
   const { query, key, direction } = settings;
   const isFrom = direction === "from";
   const held = isFrom ? shown.rows.indexOf(query ?? -1) : shown.columns.indexOf(key ?? -1);
-  const average = held < 0 ? received(shown, settings.scale) : null;
+  const average = held < 0 ? received(shown, settings.scale, top) : null;
   /** @type {string[]} */
   const parts = [];
   let y = TITLE;
@@ -228,7 +221,14 @@ function tokens(attention, shown, settings, title, lower) {
       ? ": how much attention each token gets, on average"
       : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${what}`));
-  if (lower) parts.push(`<g transform="translate(0 ${y + 52})">${lower}</g>`);
+  const lower = heads ? headsSvg(heads) : "";
+  parts.push(`<g transform="translate(0 ${y + 52})">${lower}</g>`);
   const [breadth, below] = sizeOf(lower);
   return svg(Math.max(PAGE, breadth), y + 44 + below, parts);
+}
+
+/** @param {{all: Attention} & ReturnType<typeof mapOf>} heads  a row for each head of a layer */
+function headsSvg({ all, looks, top, title, axes }) {
+  const shown = show(all.small(0, 0), all.rows, all.columns, looks, top);
+  return heatMaps([{ attention: all, shown, settings: looks, title, axes }]);
 }

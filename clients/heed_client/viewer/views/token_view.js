@@ -1,6 +1,6 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { isOfWeights, levelOf, LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
+import { isOfWeights, LOOKS, LOOKS_MOST, onScale, received, valueText } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { leftOut } from "heed/data/ranking.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
@@ -44,17 +44,12 @@ function Text({ attention, settings, set, shown }) {
   }, [table, theme]);
   const place = direction === "from" ? query : key;
   const heads = useHeads(attention, settings, shown);
-  const top = settings.range === "row" ? null : heads.map?.top ?? null; // of one scale of the text and the heads below
-  const high = place === null ? shown.high : (top ?? shown.high);
-  const levels = useMemo(
-    () =>
-      high === shown.high || settings.range === "row"
-        ? shown.levels
-        : shown.levels.map((level, at) =>
-            level === level ? levelOf(values[at], high, shown.isDiverging, settings) : NaN,
-          ),
-    [shown, high],
+  const top = (settings.range !== "row" && heads.map?.top) || null; // of one scale of the text and the heads below
+  const scaled = useMemo(
+    () => (place !== null && top !== null && top !== shown.high ? onScale(shown, top, settings) : shown),
+    [shown, top, place === null],
   );
+  const { levels } = scaled;
   const average = useMemo(
     () => received(shown, settings.scale, place === null ? top : null), // without a pointed token
     [shown, settings.scale, place === null ? top : null],
@@ -187,7 +182,7 @@ function Text({ attention, settings, set, shown }) {
       <div class=${`token-text ${Math.max(m, n) > LONG_TEXT ? "long" : ""}`} role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${LOOKS} onChange=${turn} />
-      <span ref=${legends}><${Legend} shown=${{ ...shown, high }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
+      <span ref=${legends}><${Legend} shown=${scaled} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
         ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />`}</span>
     </div>
     <p class="headline readout" ref=${readout}></p>
