@@ -57,8 +57,10 @@ const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`
 /** The picture that the text is about. @param {TextsProps & {preprocessor: import("heed/server/picture.js").Preprocessor}} props */
 function PictureOfText({ model, settings, set, isSecond, request, setRequest, setError, preprocessor }) {
   const placeholder = /** @type {import("heed/server/api.js").Placeholder} */ (placeholderOf(model));
+  const removed = useRef(/** @type {import("heed/server/run.js").Request | null} */ (null)); // comes again with Back
   const show = (/** @type {import("heed/server/run.js").Request | null} */ next) => {
     setError(null);
+    if (next === null) removed.current = request;
     setRequest(next);
     const isViewGone = next === null && settings.view === "picture";
     // a link has no picture file, and starts with the test picture
@@ -66,8 +68,11 @@ function PictureOfText({ model, settings, set, isSecond, request, setRequest, se
   };
   const showTest = () => show({ fields: { pixel_values: testPicture(preprocessor) }, words: [], picture: TEST });
   useEffect(() => {
+    removed.current = null;
+  }, [model]);
+  useEffect(() => {
     if (isSecond || settings.picture === (request !== null)) return;
-    if (settings.picture) showTest();
+    if (settings.picture) removed.current ? show(removed.current) : showTest();
     else setRequest(null); // the link was changed
   }, [model, settings.picture]);
   const open = async (/** @type {File[]} */ files) => {
