@@ -97,6 +97,7 @@ export function Workspace({
     </div>
     <div id="display" hidden=${!isOpen || !hasDisplay}>
       ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>
+    ${settings.view && settings.view !== name && html`<p class="note" role="note">${title} has no view “${settings.view}”.</p>`}
     ${
       settings.ablated.length > 0 &&
       name !== "ablate" &&
