@@ -1,6 +1,7 @@
 // Lines between queries at the left and keys at the right, as strong as the weights; weak ones are below strong ones.
 
 import { strength } from "heed/data/display.js";
+import { isDark } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {{side: "query" | "key", index: number}} Word  one of the visible queries or keys */
@@ -22,12 +23,13 @@ export const FAINTEST = 0.02; // level that is drawn
 const MOST = 3000; // lines in a frame, the strongest first
 const FAR = 64; // lines of a word to words out of sight, the strongest
 const THICKEST = 4; // px
-const PALEST = 0.25; // opacity of the lines of few heads
+const PALEST = { light: 0.25, dark: 0.35 }; // opacity of the lines of few heads
 const FEW = 3; // heads
 export const STRIP = 0.6; // opacity of the strongest strip behind a word
 
-/** The opacity of a line. @param {number} level @param {number} heads  that are drawn */
-export const opacityOf = (level, heads) => (heads > FEW ? level : Math.max(PALEST, level));
+/** The opacity of a line. @param {number} level @param {number} heads  that are drawn @param {boolean} isDark */
+export const opacityOf = (level, heads, isDark) =>
+  heads > FEW ? level : Math.max(isDark ? PALEST.dark : PALEST.light, level);
 
 /** @param {CanvasRenderingContext2D} context @param {Bundle[]} bundles @param {Sight} sight */
 export function drawLines(context, bundles, sight) {
@@ -48,7 +50,7 @@ export function drawLines(context, bundles, sight) {
       if (bucket < first || ends.length === 0) continue;
       const level = (bucket + 0.5) / BUCKETS;
       context.strokeStyle = colour;
-      context.globalAlpha = opacityOf(level, heads.length);
+      context.globalAlpha = opacityOf(level, heads.length, isDark());
       context.lineWidth = 0.5 + (THICKEST - 0.5) * level;
       context.beginPath();
       for (let at = 0; at < ends.length; at += 2) {
