@@ -4,6 +4,7 @@ import io
 import json
 import re
 from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from heed_client import Client
-from tests.viewer.pages import drag, fragment, percent
+from tests.viewer.pages import drag, fragment, percent, take
 
 VALUES = np.random.default_rng(5).integers(0, 256, (16, 16, 3), np.uint8)  # of a picture
 
@@ -113,6 +114,29 @@ def test_back_and_forward_keep_the_pins_of_each_entry(open_page, server):
     assert "query=8" in fragment(page)
     page.get_by_role("button", name="use the test picture").click()
     expect(page).to_have_url(re.compile("query=24"))  # the pin follows its word again
+
+
+def test_back_restores_a_picture_that_was_removed(open_page, server):
+    page = open_page("model=mine&text=the+cat+sat&picture=false", url=server)
+    drag(page, ["drop"], "noise.png", noise(), "image/png")
+    own = page.get_by_role("region", name="input").get_by_text("noise.png")
+    expect(own).to_be_visible()
+    page.get_by_role("button", name="remove the picture").click()
+    expect(own).to_have_count(0)
+    page.go_back()
+    expect(own).to_be_visible()
+
+
+def test_a_drawing_names_the_words_that_are_masked(open_page, server):
+    page = open_page("model=mine&text=the+cat+sat&view=picture", url=server)
+    chips = page.get_by_role("group", name="tokens other than patches").get_by_role("button")
+    chips.nth(1).click()
+    expect(chips.nth(1)).to_have_attribute("aria-pressed", "true")
+    masked = chips.locator("xpath=self::*[contains(@class, 'masked')]").all_inner_texts()
+    assert masked
+    drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
+    texts = [text.text for text in drawing.findall("{*}text")]
+    assert [text for text in texts if text.endswith("(masked)")] == [f"{word.strip()} (masked)" for word in masked]
 
 
 def test_each_link_starts_with_the_same_word(open_page, server):

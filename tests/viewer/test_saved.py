@@ -135,7 +135,11 @@ def test_pictures_of_each_view(page, heed, tmp_path):
     assert [head.text for head in heads] == ["0", "1", "2", "3"]
     assert {head.get("fill") for head in heads} == strokes
     assert len(strokes) == 4
-    assert [text.text for text in svg.findall("{*}text")[1:]] == ["queries", "keys"]
+    texts = ["".join(text.itertext()) for text in svg.findall("{*}text")]
+    assert texts == ["bert: weights, heads 0, 1, 2, 3", "queries", "keys"]
+    page.get_by_role("button", name="animal", exact=True).first.click()
+    title = "".join(svg_of(page).find("{*}text").itertext())
+    assert title == "bert, heads 0, 1, 2, 3: what “animal” looks at"
 
 
 @pytest.mark.parametrize("view", ["matrix", "model", "head", "tokens"])
@@ -164,7 +168,7 @@ def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(p
     page.locator(".queries [role=option]").nth(2).click()
     expect(page.locator(".selection")).to_contain_text("looks at")
     svg = svg_of(page)
-    assert svg.find("{*}text").text == "bert: head 3"
+    assert svg.find("{*}text").text == "bert, head 3: what “animal” looks at"
     numbers = [one.text for one in svg.findall(".//{*}tspan")]
     assert numbers == [percent(weight) for weight in heed.attend("bert", text=TEXT).weights[0, 3, 2]]
     assert len(svg.findall("{*}g/{*}rect")) == 1 + 9  # behind the word, and strips behind the others
@@ -179,7 +183,7 @@ def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(p
     assert texts[below - 1] == "bert, head 3: what “animal” looks at"
     assert texts[below + 1 : below + 5] == [f"head {head}" for head in range(4)]
     assert texts[below + 14 : below + 16] == ["keys →", "heads ↓"]
-    found = [float(text.replace("·", "0")) for text in texts[below + 16 : below + 16 + 4 * 9]]
+    found = [float(text.replace("·", "0")) / 100 for text in texts[below + 16 : below + 16 + 4 * 9]]
     np.testing.assert_allclose(found, heed.attend("bert", text=TEXT).weights[0, :, 2].ravel(), atol=5.1e-3)
     page.emulate_media(media="print")
     expect(page.locator(".on-paper")).to_have_text("head 3, linear scale")

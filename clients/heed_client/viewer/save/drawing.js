@@ -8,6 +8,7 @@ import {
   heading,
   MARK,
   ofLargest,
+  ofWord,
   ofLine,
   PAGE,
   round,
@@ -144,7 +145,7 @@ function lines(attention, bundles, settings, title) {
       const middle = left + gap / 2;
       return (
         `<path d="M${left} ${from}C${middle} ${from} ${middle} ${to} ${left + gap} ${to}" fill="none" ` +
-        `stroke="${colour}" stroke-opacity="${round(opacityOf(level, bundles.length))}" stroke-width="${round(0.5 + 3 * level)}"/>`
+        `stroke="${colour}" stroke-opacity="${round(opacityOf(level, bundles.length, false))}" stroke-width="${round(0.5 + 3 * level)}"/>`
       );
     });
   rows.forEach((word, i) =>
@@ -159,13 +160,14 @@ function lines(attention, bundles, settings, title) {
   );
   const hasSeveral = bundles.length > 1;
   const several = `${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}heads `;
-  const name = `${title}: ${hasSeveral ? several : placeOf(attention, settings)}`;
+  const name = `${title}${held < 0 ? `: ${said(settings.kind)}` : ""}, ${hasSeveral ? several : placeOf(attention, settings)}`;
+  const what = held < 0 ? "" : ofWord((isFrom ? rows : columns)[held], isFrom);
   const numbers = hasSeveral ? bundles.map(({ head }) => head) : [];
   const coloured = numbers.map((head) => `<tspan fill="${colourOf(head)}">${head}</tspan>`);
   const top = TITLE + NAMES;
-  const length = name.length + numbers.join(", ").length;
+  const length = name.length + numbers.join(", ").length + what.length;
   return svg(Math.max(left + gap + right, 8 + TITLE_CHARACTER * length), top + Math.max(m, n) * step + BELOW, [
-    heading(name, coloured.join(", ")),
+    heading(name, coloured.join(", ") + escape(what)),
     `<text x="${left - 4}" y="${top - 5}" text-anchor="end" fill="#555">queries</text>`,
     `<text x="${left + gap + 4}" y="${top - 5}" fill="#555">keys</text>`,
     `<g transform="translate(0 ${top})">${mark}${strips.join("")}${parts.join("\n")}</g>`,
@@ -215,16 +217,12 @@ async function tokens(attention, matrix, settings, title) {
   if (!attention.isSelf) text("columns");
   parts.push(scale(average ?? (isFrom ? ofLine(shown, held, -1) : ofLine(shown, -1, held)), settings, 8, y));
   const own = held < 0 ? "" : (isFrom ? attention.rows[shown.rows[held]] : attention.columns[shown.columns[held]]).text;
-  const what = own
-    ? `: what “${own}” ${isFrom ? "looks at" : "is looked at by"}`
-    : average
-      ? ": how much attention each token gets, on average"
-      : "";
+  const what = own ? ofWord(own, isFrom) : average ? ": how much attention each token gets, on average" : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${what}`));
   const lower = heads ? headsSvg(heads) : "";
-  parts.push(`<g transform="translate(0 ${y + 52})">${lower}</g>`);
+  parts.push(`<g transform="translate(0 ${y + 44 + BELOW})">${lower}</g>`);
   const [breadth, below] = sizeOf(lower);
-  return svg(Math.max(PAGE, breadth), y + 44 + below, parts);
+  return svg(Math.max(PAGE, breadth), y + 44 + BELOW + below, parts);
 }
 
 /** @param {{all: Attention} & ReturnType<typeof mapOf>} heads  a row for each head of a layer */

@@ -104,17 +104,20 @@ function tokensBeside(weights, labels, drawing, settings, error, breadth, held) 
   const table = picturePalette(settings.palette, isDiverging, false);
   let [x, y] = [EDGE, TITLE];
   const parts = labels.flatMap(({ text, special }, place) => {
-    if (drawing.isPatch(place) || hidden[place] || !Number.isFinite(values[place])) return [];
-    const said = `${text} ${beyond(weights, place)}${valueText(settings.kind, values[place], error)}`;
+    if (drawing.isPatch(place) || hidden[place]) return [];
+    const isMasked = levels[place] !== levels[place];
+    const level = isMasked ? 0 : levels[place];
+    const number = `${beyond(weights, place)}${valueText(settings.kind, values[place], error)}`;
+    const said = `${text} ${isMasked ? "(masked)" : number}`;
     const width = widthOf([said], 1);
     if (x > EDGE && x + width > breadth) [x, y] = [EDGE, y + CHIP + GAP];
     const left = x;
     x += width + GAP;
-    const opacity = round(strength(weights, levels[place]));
-    const colour = textOn(table, levels[place], opacity, false);
+    const opacity = isMasked ? 0 : round(strength(weights, level));
+    const colour = isMasked ? "#555" : textOn(table, level, opacity, false);
     const frame = place === held ? MARKED : special ? DASHED : 'stroke="#999" stroke-width=".5"';
     return (
-      `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, levels[place])}" fill-opacity="${opacity}" ${frame}/>` +
+      `<rect x="${left}" y="${y}" width="${width}" height="${CHIP}" rx="3" fill="${css(table, level)}" fill-opacity="${opacity}" ${frame}/>` +
       `<text x="${round(left + width / 2)}" y="${y + 14}" text-anchor="middle" fill="${colour}">${escape(said)}</text>`
     );
   });

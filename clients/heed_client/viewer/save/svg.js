@@ -1,6 +1,6 @@
 // What saved drawings have in common: titles, the scale of colours, and how they become a picture.
 import { escape } from "heed/save/document.js";
-import { isDifference, isOfWeights, ticks } from "heed/data/display.js";
+import { isDifference, isOfWeights, LOOKS, ticks } from "heed/data/display.js";
 import { css, PALE, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -17,6 +17,9 @@ const SCALE = 192; // width of the colours of the scale
 
 /** An output as a title has it. @param {string} kind */
 export const said = (kind) => kind.replaceAll("_", " ");
+
+/** The end of a title: whose weights are drawn. @param {string} word @param {boolean} isFrom */
+export const ofWord = (word, isFrom) => `: what “${word}” ${isFrom ? LOOKS.from : LOOKS.to}`;
 
 /** Of what a colour is a share. @param {Settings} settings */
 export const ofLargest = ({ range }) => (range === "row" ? "of the row’s largest" : "of the head’s largest");

@@ -1,8 +1,8 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
-import { faded, levelOf, lineOf, LOOKS } from "heed/data/display.js";
+import { faded, levelOf, lineOf } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
-import { heading, MARK, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
+import { heading, MARK, ofWord, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
 
 const EDGE = 8;
@@ -64,7 +64,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   );
   const height = y + LINE + 70;
   if (patches) return svg(PAGE, height, parts);
-  const word = held >= 0 ? `: what “${all[held].text}” ${isFrom ? LOOKS.from : LOOKS.to}` : "";
+  const word = held >= 0 ? ofWord(all[held].text, isFrom) : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${word}`));
   return svg(PAGE, height, parts);
 }
