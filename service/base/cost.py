@@ -9,6 +9,7 @@ LEARN_FIRST_NS = 100_000_000
 SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
 REFUSAL_SHARE = 1 / 64  # of the expected time, by which a refusal lowers it
 APART_ORDERS = 2  # between the sizes of two measurements from which the growth of the cost is computed
+NANOSECOND = 1.0  # the least rate where the size is itself the nanoseconds that work is assumed to take at least
 NEAR_ORDERS = 3  # smaller work, down to an eighth, of which a measurement also says how long work takes
 
 

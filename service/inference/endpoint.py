@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.base.budget import Reservation
 from service.base.cache import BoundedCache
-from service.base.cost import CostModel
+from service.base.cost import NANOSECOND, CostModel
 from service.base.errors import TimedOut
 from service.base.timing import Timing
 from service.codec.json_slices import SEND_TENSORS, LongList, LongText, cut, is_large
@@ -67,7 +67,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         self.engine = engine
         self.source = source
         self.cutting, self.decoding, self.reading = (CostModel(MIN_BYTE_NS) for _ in range(3))
-        self.selecting, self.preparing = CostModel(), CostModel()
+        self.selecting, self.preparing = CostModel(), CostModel(NANOSECOND)
         self._writing, self._rounding = CostModel(), CostModel()
         self._deflating = CostModel(MIN_DEFLATED_BYTE_NS)
         self._caches: WeakKeyDictionary[Model, BoundedCache[Any]] = WeakKeyDictionary()

@@ -9,7 +9,7 @@ import numpy as np
 from starlette.routing import Route
 
 from service.base.budget import Reservation
-from service.base.cost import CostModel
+from service.base.cost import NANOSECOND, CostModel
 from service.base.steps import drain
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
@@ -23,6 +23,7 @@ from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.v2.infer.classes import RANKING_NS, class_texts, largest
 from service.v2.infer.plan import InferPlan, RequestContent, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, read_tensors, take_known
 from service.v2.infer.response import build_response
@@ -40,6 +41,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
         super().__init__(repository, settings, engine, source)
         self._parsing, self._unpacking = (CostModel(MIN_BYTE_NS) for _ in range(2))
+        self._ranking, self._classifying = CostModel(NANOSECOND), CostModel()
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.model(path_params["model"], path_params.get("version"))
@@ -89,10 +91,13 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             context.reservation.add(plan.content.response_bytes(outputs))
         if plan.run.answer is not None:
             outputs = yield from self.select(plan.run.answer, outputs)
+        if plan.has_classes:
+            outputs = yield from self._classified(plan, outputs, model)
         plan.written = count = sum([outputs[name].size for name in plan.text_outputs])
         preparing = partial(build_response, request, outputs, model)
-        text, lists, attached = yield Stage(self.preparing, count, preparing)
+        text, lists, attached = yield Stage(self.preparing, count * plan.preparing_ns, preparing)
         if lists:
+            count = count if not plan.has_strings else sum(one.size for one in lists if isinstance(one, np.ndarray))
             decimals = plan.content.selection.decimals
             steps = write_json(text, lists, decimals)
             text = (yield Stage(self.writing(decimals), count, steps)) if count else drain(steps)
@@ -102,12 +107,29 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         return (yield from self.compress([*text, *attached], fields, context.headers))
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
-        written = request.plan.written
-        if written is None or self.may_compress(context.headers):
+        plan, written = request.plan, request.plan.written
+        if written is None or plan.has_classes or self.may_compress(context.headers):
             return math.inf
-        expected_ns = self.writing(request.plan.content.selection.decimals).expected(written) if written else 0.0
-        answer = request.plan.run.answer
+        expected_ns = self.writing(plan.content.selection.decimals).expected(written) if written else 0.0
+        expected_ns += written * plan.preparing_ns
+        answer = plan.run.answer
         return expected_ns if answer is None else expected_ns + self.selecting_ns(answer)
+
+    def _classified(
+        self, plan: InferPlan, outputs: Mapping[str, np.ndarray], model: Model
+    ) -> Stages[dict[str, np.ndarray]]:
+        """The ``outputs``, those with classes as text.
+
+        Raises:
+            Invalid: one of them has no numbers.
+        """
+        classified = dict(outputs)
+        for name, classes in [(one.name, one.classes) for one in plan.outputs if one.classes]:
+            array = outputs[name]
+            ranking = partial(largest, name, array, classes, model.max_batch_size > 0)
+            values, indices = yield Stage(self._ranking, array.size * RANKING_NS, ranking)
+            classified[name] = yield Stage(self._classifying, indices.size, class_texts(values, indices))
+        return classified
 
     def _unpack(
         self, content: RequestContent, attached: Body, model: Model, reservation: Reservation

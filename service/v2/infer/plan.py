@@ -31,6 +31,7 @@ DATA_KEY = re.compile(rb'"data"\s*:')
 MAX_LISTS = 64
 MAX_TEMPLATE_BYTES = 4096  # a longer one is not cached
 SORTING_BYTES = 28  # of a number while the largest of a row are searched
+STRING_NS = 200  # to write a string
 CLASS_BYTES = 160  # of a class as text, with its objects
 
 
@@ -186,7 +187,14 @@ class InferPlan:
     outputs: Sequence[RequestedOutput]  # arrays of the response
     response_bytes: int  # upper bound on a block's response, as arrays and as text; 0 of a model that is no block
     text_outputs: list[str]  # outputs that become text; the others are only copied
-    written: int | None = None  # numbers that became text in the last response
+    has_classes: bool  # an output is answered as its largest values
+    has_strings: bool  # some of what becomes text are strings
+    written: int | None = None  # numbers and strings that became text in the last response
+
+    @property
+    def preparing_ns(self) -> int:
+        """Nanoseconds, at least, to prepare a number or string of the response to be written."""
+        return STRING_NS if self.has_strings else 1
 
 
 def plan_response(content: RequestContent, rows: int, run: RunPlan, model: Model) -> InferPlan:
@@ -210,4 +218,6 @@ def plan_response(content: RequestContent, rows: int, run: RunPlan, model: Model
         size += sum(output.max_bytes(count, each, sizes.get("batch", 1)) for output, (count, each) in pairs)
     strings = {name for name, tensor in model.outputs.items() if tensor.dtype == BYTES}
     text_outputs = [one.name for one in outputs if not one.binary or one.classes or one.name in strings]
-    return InferPlan(content, rows, run, outputs, size, text_outputs)
+    has_classes = any(one.classes for one in outputs)
+    has_strings = has_classes or any(name in strings for name in text_outputs)
+    return InferPlan(content, rows, run, outputs, size, text_outputs, has_classes, has_strings)

@@ -13,7 +13,7 @@ from service.model.model import Model
 from service.selection.answer import SCALES
 from service.tensors.bfloat16 import to_float32
 from service.tensors.cast import is_finite
-from service.v2.datatypes import BYTES, NAMES, pack_strings, string_array
+from service.v2.datatypes import BYTES, NAMES, pack_strings
 from service.v2.infer.plan import RequestedOutput
 from service.v2.infer.request import InferRequest
 
@@ -32,8 +32,6 @@ def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], mode
     attached: list[Piece] = []
     for output in request.plan.outputs:
         array = arrays[output.name]
-        if output.classes:
-            array = classify(output.name, to_float32(array), output.classes, model.max_batch_size > 0)
         entry: dict[str, Any] = {"name": output.name, "datatype": NAMES[array.dtype], "shape": array.shape}
         if output.binary:
             piece = pack_strings(array) if array.dtype == BYTES else np.ascontiguousarray(array)
@@ -48,22 +46,6 @@ def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], mode
     if request.id is not None:
         frame[-1] = b'%b,"id":%b}' % (frame[-1][:-1], request.id)
     return frame, lists, attached
-
-
-def classify(name: str, array: np.ndarray, k: int, batched: bool) -> np.ndarray:
-    """The classification extension: instead of a tensor its k largest values as ``value:index``, largest first.
-
-    BYTES ``[batch, k]``, or ``[k]`` of a model without a batch axis; all there are where k is more.
-
-    Raises:
-        Invalid: the output has no numbers.
-    """
-    if array.dtype.kind not in "iuf":
-        raise Invalid(f"class result not available for output '{name}', which is not numeric")
-    rows = array.reshape(len(array), -1) if batched and len(array) else array.reshape(1, -1)
-    order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :k]
-    classes = string_array([f"{row[i]:f}:{i}" for row, best in zip(rows, order, strict=True) for i in best])
-    return classes.reshape(order.shape if batched else order.shape[1:])
 
 
 def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:

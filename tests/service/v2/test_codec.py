@@ -2,17 +2,21 @@
 
 import gzip
 import json
+import threading
 import zlib
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
+from service.base.steps import drain
 from service.http.compression import MIN_BYTES, choose_encoding
 from service.ort.provider import Provider, open_session
-from service.v2.infer.response import classify
+from service.v2.infer.classes import class_texts, largest
 from tests.support import graphs
 from tests.support.application import running
+from tests.support.in_process import serving_in_process
 from tests.support.v2 import ADD, NUMBERS, QKV, binary, binary_input, error, infer, infer_bytes, packed, parts, tensor
 
 
@@ -189,7 +193,43 @@ def test_single_numbers(server):
 def test_classes(k, batched, expected):
     """Of values that are equal the first comes first."""
     array = np.array([[3, 9, 9], [7, -2, 8.5]], np.float32)
-    assert classify("y", array, k, batched).tolist() == expected
+    assert drain(class_texts(*largest("y", array, k, batched))).tolist() == expected
+
+
+def test_classes_are_the_first_of_a_stable_sort():
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float16, np.int64, np.uint8):
+        for _ in range(100):
+            array = rng.integers(0, 5, rng.integers(1, 8, rng.integers(1, 4))).astype(dtype)
+            if array.dtype.kind == "f":
+                array[rng.random(array.shape) < 0.2] = np.nan
+            k = int(rng.integers(1, 9))
+            rows = array.reshape(len(array), -1)
+            order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :k]
+            values, indices = largest("y", array, k, batched=True)
+            np.testing.assert_array_equal(indices, order)
+            np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
+
+
+def test_classes_of_many_numbers_are_found_in_a_thread(zoo, monkeypatch):
+    """Also where requests of as many numbers, which are only written, have taught that they take little time."""
+    threads = []
+
+    def recorded(*arguments):
+        threads.append(threading.current_thread())
+        return largest(*arguments)
+
+    monkeypatch.setattr("service.v2.infer.endpoint.largest", recorded)
+    x = np.zeros((1, 1, 500, 1), np.float32)
+    inputs = [tensor(name, x) for name in ("query", "key", "value")]
+    classes = {"name": "weights", "parameters": {"classification": 1}}
+    with serving_in_process(zoo, inline_ns=2_000_000) as service:
+        url = f"http://127.0.0.1:{service.port}/v2/models/scaled_dot_product/infer"
+        for _ in range(20):
+            httpx.post(url, json={"inputs": inputs}).raise_for_status()
+        answer = httpx.post(url, json={"inputs": inputs, "outputs": [classes]}).raise_for_status().json()
+        assert answer["outputs"][0]["data"] == ["0.002000:0"]
+    assert [thread.name.startswith("heed-offload") for thread in threads] == [True]
 
 
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
