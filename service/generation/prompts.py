@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.base.errors import Invalid
-from service.generation.decoder import Decoder
+from service.generation.decoder import START, Decoder
 from service.generation.request import DECODER_IDS, DECODER_TEXT, DEFAULT_NEW, MAX_NEW, GenerateFields
 from service.model.checks import check_placeholders
 from service.model.model import Model
-from service.tokens.request import MAX_TEXTS, tokenize, tokenizer_of, tokens_json
-
-START = "decoder_start_token_id"
+from service.tokens.request import DECODER, MAX_TEXTS, tokenize, tokenizer_of, tokens_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,9 @@ def _decoder_prompt(fields: GenerateFields, tensors: Mapping[str, np.ndarray], d
     if fields.decoder_text is None:
         return ids
     try:
-        texts = tokenizer_of(model).encode([fields.decoder_text], decoder.max_positions, False, special_tokens=False)
+        texts = tokenizer_of(model).encode(
+            fields.decoder_text.texts[DECODER], decoder.max_positions, False, special_tokens=False
+        )
     except Invalid as error:
         raise Invalid(str(error), DECODER_TEXT) from None
     return np.concatenate([ids, texts.input_ids[0]])

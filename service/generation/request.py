@@ -24,7 +24,7 @@ from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import OPTIONS, read_selection
 from service.tokens.next_tokens import read_count
-from service.tokens.request import TextFields, decoded, read_flag, read_texts
+from service.tokens.request import DECODER, TextFields, decoded, read_flag, read_texts, tokenizer_of
 
 TEXTS = ("text", "text_pair", "truncation", "add_special_tokens")
 DECODER_TEXT, DECODER_IDS = "decoder_text", "decoder_input_ids"
@@ -47,7 +47,7 @@ class GenerateFields:
 
     texts: TextFields | None
     tensors: Mapping[str, np.ndarray | LongTensor]
-    decoder_text: str | None
+    decoder_text: TextFields | None
     most: int | None  # new tokens
     sampling: Sampling
     stops: Sequence[str | int]
@@ -112,7 +112,9 @@ def read(
     if decoder_text is not None:
         if not isinstance(decoder_text, str | LongText):
             raise Invalid(f"expected text, got {describe(decoder_text)}", DECODER_TEXT)
-        decoder_text = decoded(decoder_text, DECODER_TEXT, max_text_bytes)
+        tokenizer_of(model, DECODER_TEXT)
+        text = decoded(decoder_text, DECODER_TEXT, max_text_bytes)
+        decoder_text = TextFields({DECODER: [text]}, is_single=True, truncation=False, special_tokens=False)
     return GenerateFields(
         texts,
         tensors,

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from service.base.cost import UNKNOWN, CostModel
+from service.base.cost import NANOSECOND, UNKNOWN, CostModel
 from service.base.errors import Invalid
 from service.codec.json_reader import JsonReader
 from service.codec.long_tensor import read_all
@@ -31,8 +31,7 @@ from service.interventions.sites import IDS, Sites, has_batch
 from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.masks import check_masks
 from service.model.model import Model
-from service.tokens.request import check_size, tensors_of, tokenize, tokens_json
-from service.tokens.tokenizer import TokenizedTexts
+from service.tokens.request import TextFields, check_size, tensors_of, tokenize, tokens_json
 
 NO_LAYERS = "it has no graph for them; export it again (encoder, decoder and transformers models in float32 get one)"
 
@@ -49,7 +48,7 @@ class InterventionSource(InputSource[Changes]):
         self.files = files
         self.versions: WeakKeyDictionary[Model, Intervenable] = WeakKeyDictionary()
         self._max_text_bytes = max_text_bytes
-        self._reading, self._tokenizing = CostModel(), CostModel()
+        self._reading, self._tokenizing = CostModel(), CostModel(NANOSECOND)
 
     def fields_for(self, model: Model) -> FieldDefinitions:
         return self.fields if model in self.versions else NO_FIELDS
@@ -116,11 +115,12 @@ class InterventionSource(InputSource[Changes]):
         sent = {name: array for one in interventions for name, array in one.numbers.items()}
         numbers = yield Stage(self._reading, len(sent), read_all(sent, context.reservation))
         runs = [run for one in interventions for run in one.runs]
-        size = sum(run.texts.size for run in runs if run.texts)
-        check_size(size, self._max_text_bytes, FIELD)
-        for run in runs:
-            context.reservation.add(run.texts.memory(model) if run.texts else 0)
-        inputs = yield Stage(self._tokenizing, size, partial(_inputs_of, runs, numbers, model))
+        texts = [run.texts for run in runs if run.texts]
+        check_size(sum(one.size for one in texts), self._max_text_bytes, FIELD)
+        needs = [one.needs(model) for one in texts]
+        context.reservation.add(sum(one.memory for one in needs))
+        work = sum(one.work for one in needs)
+        inputs = yield Stage(self._tokenizing, work, partial(_inputs_of, runs, numbers, model))
         for run in runs:
             if run.files is not None:
                 made = yield from self.files.tensors(run.files, model, context)
@@ -141,11 +141,19 @@ class InterventionSource(InputSource[Changes]):
             tensors = _with_files(run, tensors, (yield from self.files.tensors(run.files, model, context)), model)
         if run.texts is None:
             return in_one_row(tensors, model), []
-        context.reservation.add(run.texts.memory(model))
-        tokenizing = partial(tokenize, run.texts, model)
-        tokenized: dict[str, TokenizedTexts] = yield Stage(self._tokenizing, run.texts.size, tokenizing)
-        inputs = in_one_row(tensors | tensors_of(tokenized, True, model), model)
-        return inputs, tokens_json(tokenized, True)
+        needs = run.texts.needs(model)
+        context.reservation.add(needs.memory)
+        made: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(
+            self._tokenizing, needs.work, partial(_of_texts, run.texts, model)
+        )
+        of_texts, tokens = made
+        return in_one_row(tensors | of_texts, model), tokens
+
+
+def _of_texts(texts: TextFields, model: Model) -> tuple[dict[str, np.ndarray], list[bytes]]:
+    """The tensors of one text, and its tokens as JSON fields."""
+    tokenized = tokenize(texts, model)
+    return tensors_of(tokenized, True, model), tokens_json(tokenized, True)
 
 
 def _inputs_of(

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from service.base.cost import CostModel
+from service.base.cost import NANOSECOND, CostModel
 from service.base.errors import Invalid, Malformed
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
@@ -76,7 +76,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
         super().__init__(repository, settings, engine, source)
-        self.tokenizing, self.ranking = CostModel(), CostModel()
+        self.tokenizing, self.ranking = CostModel(NANOSECOND), CostModel()
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
         content, _ = body
@@ -137,8 +137,9 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             tokens = tokenize(fields, model)
             return tensors_of(tokens, fields.is_single, model), tokens_json(tokens, fields.is_single, whole)
 
-        context.reservation.add(fields.memory(model))
-        result: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(self.tokenizing, fields.size, tokenized)
+        needs = fields.needs(model)
+        context.reservation.add(needs.memory)
+        result: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(self.tokenizing, needs.work, tokenized)
         return result
 
 

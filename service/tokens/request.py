@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,8 @@ MAX_TEXTS = 1024  # of a request
 MAX_ESCAPE_BYTES = 6  # of JSON for one byte of text
 TOKENIZING_BYTES = 768  # memory for each byte of text: there may be a token for each
 TOKEN_BYTES = 80  # memory for each token, padding too, as arrays and as JSON
+TEXT_NS = 250  # to tokenize a byte of text; where each is a token, six times as many
+TOKEN_NS = 50  # of a token, padding too, as an array and as JSON
 SPECIAL_TOKENS = 8  # of a text, at most
 MASKS = {"attention_mask": 1, "token_type_ids": 0}  # tensors beside the token ids -> the value that changes nothing
 DECODER = "decoder_"
@@ -45,15 +47,26 @@ class TextFields:
         """The bytes of all texts as UTF-8."""
         return sum(_size(text) for texts in self.texts.values() for text in texts)
 
-    def memory(self, model: Model) -> int:
-        """Upper bound in bytes on the memory of tokenizing for ``model``: all texts are padded to the longest."""
+    def needs(self, model: Model) -> "TokenizingNeeds":
+        """The memory and time of tokenizing for ``model``: all texts are padded to the longest."""
         tokenizer, tokens = tokenizer_of(model), 0
         for prefix, texts in self.texts.items():
             limit = model.max_tokens(f"{prefix}input_ids")
             longest = max(_size(text) + tokenizer.added_tokens(text) for text in texts) + SPECIAL_TOKENS
             lengths = (longest, limit, tokenizer.cut_length(limit, self.truncation))
             tokens += len(texts) * min(length for length in lengths if length is not None)
-        return self.size * TOKENIZING_BYTES + tokens * TOKEN_BYTES
+        memory = self.size * TOKENIZING_BYTES + tokens * TOKEN_BYTES
+        return TokenizingNeeds(memory, self.size * TEXT_NS + tokens * TOKEN_NS)
+
+
+class TokenizingNeeds(NamedTuple):
+    """Upper bound in bytes on the memory of tokenizing, and the nanoseconds that a cost model assumes at least.
+
+    Texts of as many bytes differ by the number of their tokens, which is not known before.
+    """
+
+    memory: int
+    work: int
 
 
 def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_bytes: int) -> TextFields:
@@ -144,8 +157,8 @@ def tokens_json(tokenized: Mapping[str, TokenizedTexts], is_single: bool, whole:
     return pieces if sum(map(len, pieces)) > JOIN_LIMIT_BYTES else [b"".join(pieces)]
 
 
-def tokenizer_of(model: Model) -> Tokenizer:
-    """The model's tokenizer.
+def tokenizer_of(model: Model, field: str = "text") -> Tokenizer:
+    """The model's tokenizer, which ``field`` needs.
 
     Raises:
         Invalid: it has none.
@@ -155,7 +168,7 @@ def tokenizer_of(model: Model) -> Tokenizer:
         raise Invalid(
             f"model '{model.name}' has no tokenizer: it needs tokenizer.json next to its graph, and the service needs "
             f"the package tokenizers{instead}",
-            "text",
+            field,
         )
     tokenizer: Tokenizer = model.tokenizer
     return tokenizer
