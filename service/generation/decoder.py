@@ -24,6 +24,9 @@ DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"
 ITEM_BYTES = 4
 LOGITS = "logits"
 PAST = "past_"
+START = "decoder_start_token_id"
+FORCED = FORCED_FIRST, FORCED_LAST = "forced_bos_token_id", "forced_eos_token_id"
+SUPPRESSED = SUPPRESSED_ALWAYS, SUPPRESSED_FIRST = "suppress_tokens", "begin_suppress_tokens"
 CHANGED = "_interventions"  # end of the names of graphs whose activations a request changes
 
 Allocate = Callable[[tuple[int, ...], np.dtype], Array]
@@ -145,4 +148,26 @@ def listed(value: Any) -> list[int]:
 def load_decoder(folder: Path, model: Model, threads: int) -> Decoder | None:
     """The decoder of the version in ``folder``; None if its metadata says nothing of generation."""
     entry = json.loads(metadata(folder / CANONICAL).get("heed", "{}")).get("generation")
-    return None if entry is None else Decoder(folder, model, Generation(**entry), threads)
+    if entry is None:
+        return None
+    decoder = Decoder(folder, model, Generation(**entry), threads)
+    if not decoder.generation.refused:
+        decoder.generation = in_vocabulary(decoder.generation, decoder.vocabulary)
+    return decoder
+
+
+def in_vocabulary(generation: Generation, vocabulary: int) -> Generation:
+    """``generation`` with none but tokens of the ``vocabulary``.
+
+    Tokens that are never chosen may be others, as in small models with the ids of large ones: transformers ignores
+    them. Where the first or the last token has to be another, the model does not generate.
+    """
+    tokens = dict(generation.tokens)
+    for name in SUPPRESSED:
+        tokens[name] = [token for token in listed(tokens.get(name)) if 0 <= token < vocabulary]
+    for name in (START, *FORCED):
+        for token in listed(tokens.get(name)):
+            if not 0 <= token < vocabulary:
+                reason = f"its {name}, {token}, is none of its {vocabulary:,} tokens; correct it, and export it again"
+                return generation.model_copy(update={"refused": reason})
+    return generation.model_copy(update={"tokens": tokens})

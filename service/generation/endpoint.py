@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from service.base.cost import UNKNOWN, AssumedCost, CostModel
+from service.base.cost import NANOSECOND, UNKNOWN, AssumedCost, CostModel
 from service.base.errors import Invalid, TooMuchMemory
 from service.base.messages import sizes_words
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import read_all
 from service.generation.counters import GenerationCounters
-from service.generation.decoder import Decoder, listed
+from service.generation.decoder import FORCED_FIRST, FORCED_LAST, SUPPRESSED_ALWAYS, SUPPRESSED_FIRST, Decoder, listed
 from service.generation.generated import Generated
-from service.generation.prompts import Prompt, Prompts, prompts_of
+from service.generation.prompts import Prompts, prompts_of
 from service.generation.request import GenerateFields, check_outputs, read
 from service.generation.sampling import Sampler
 from service.generation.scheduler import MAX_UNREAD, Scheduler
@@ -41,6 +41,7 @@ from service.native.request import collect
 AT_ONCE = 16  # prompts of a list that are generated at the same time
 MAX_CHANGES = 4096  # interventions of all prompts together; each takes a third of a millisecond to plan
 PLACE_BYTES = 24  # of a position that an intervention changes: indices of two axes, and what finds contradictions
+ID_NS = 2  # to check a token id that was sent
 PIECE_BYTES = 1 << 18  # of an answer: its tokens are joined to pieces of about this size
 
 
@@ -64,14 +65,12 @@ class GenerateRequest:
     def sequence(self, row: int) -> GrowingSequence:
         """That of the prompt ``row``, whose random numbers are the same alone and in a list."""
         prompt, tokens = self.prompts.rows[row], self.decoder.generation.tokens
-        last = {prompt.most - 1: tokens["forced_eos_token_id"]} if tokens.get("forced_eos_token_id") else {}
-        first = {0: tokens["forced_bos_token_id"]} if _is_start(prompt, tokens) else {}
-        sampler = Sampler(
-            self.fields.sampling,
-            listed(tokens.get("suppress_tokens")),
-            listed(tokens.get("begin_suppress_tokens")),
-            {place: listed(forced)[0] for place, forced in (first | last).items()},
-        )
+        forced = {}
+        if len(prompt.ids) == 1 and (first := listed(tokens.get(FORCED_FIRST))):
+            forced[0] = first[0]
+        if last := listed(tokens.get(FORCED_LAST)):
+            forced[prompt.most - 1] = last[0]
+        sampler = Sampler(self.fields.sampling, tokens[SUPPRESSED_ALWAYS], tokens[SUPPRESSED_FIRST], forced)
         changes = self.changes[row] if self.changes else None
         return GrowingSequence(
             self.decoder, prompt.ids, prompt.most, prompt.source, sampler, self.fields.wanted, changes
@@ -134,7 +133,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         self._decoders = decoders
         self._scheduler = scheduler
         self._planning, self._changing = CostModel(), AssumedCost(PLANNING_NS)
-        self._tokenizing, self._writing = CostModel(), CostModel()
+        self._tokenizing, self._writing = CostModel(NANOSECOND), CostModel()
 
     def check(self, model: Model) -> None:
         self._decoder(model)
@@ -199,8 +198,8 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         rest, parts = yield from pipeline.cut(content)
         reading = partial(self.read, rest, parts, decoder, path)
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
-        if fields.texts is not None:
-            context.reservation.add(fields.texts.memory(model))
+        needs = [texts.needs(model) for texts in (fields.texts, fields.decoder_text) if texts is not None]
+        context.reservation.add(sum(one.memory for one in needs))
         if fields.lens_top_k:
             lens = yield from open_lens(self.source, model, fields.lens_top_k, decoder.ids)
             fields = replace(fields, wanted=replace(fields.wanted, lens=lens))
@@ -211,8 +210,8 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         tensors = yield Stage(pipeline.decoding, len(content), read_all(fields.tensors, context.reservation))
         if fields.files is not None:
             tensors = joined(tensors, (yield from self._files.tensors(fields.files, model, context)))
-        size = fields.texts.size if fields.texts else 0
-        prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
+        work = sum(one.work for one in needs) + ID_NS * sum(tensor.size for tensor in tensors.values())
+        prompts: Prompts = yield Stage(self._tokenizing, work, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:
             raise Invalid("requires one prompt, not a list", "stream")
         arrival, most = context.timing.started_ns, pipeline.settings.max_memory_bytes
@@ -319,11 +318,6 @@ def changes_of(values: Values, prompts: Prompts, decoder: Decoder, max_bytes: in
         )
         for prompt in prompts.rows
     ]
-
-
-def _is_start(prompt: Prompt, tokens: Mapping[str, Any]) -> bool:
-    """Whether a token is forced behind the prompt, which is the decoder's start token alone."""
-    return tokens.get("forced_bos_token_id") is not None and len(prompt.ids) == 1
 
 
 def usage(rows: Sequence[Generated]) -> dict[str, int]:

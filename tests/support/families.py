@@ -176,8 +176,7 @@ FAMILIES = {
             max_source_positions=20,
             max_target_positions=30,
             num_mel_bins=8,
-            decoder_start_token_id=0,
-            begin_suppress_tokens=None,
+            decoder_start_token_id=0,  # begin_suppress_tokens are those of the large models, beyond the vocabulary
         ),
     ),
     "vit mae": Family("ViTMAEModel", IMAGE),

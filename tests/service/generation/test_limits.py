@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnxruntime import RunOptions
 
-from service.generation.decoder import Decoder, load_decoder
+from service.generation.decoder import Decoder, Generation, in_vocabulary, load_decoder
 from service.generation.endpoint import AT_ONCE
 from service.generation.group import SequenceGroup
 from service.generation.sampling import Sampler, Sampling
@@ -86,6 +86,24 @@ def test_a_long_list_is_generated_whatever_the_length_of_the_queue(generating):
     assert response.status_code == 200, response.text
     assert [row[0]["id"] for row in response.json()["generated"]][70] == alone["generated"][0]["id"]
     assert len(response.json()["finish_reason"]) == 100
+
+
+def test_the_text_of_a_decoder_is_counted(two_stacks):
+    body = {"text": "the cat", "decoder_text": "the " * 100_000, "max_new_tokens": 1}
+    with serving_in_process(two_stacks, memory_budget_bytes=200_000_000) as service:
+        response = httpx.post(f"http://127.0.0.1:{service.port}/v1/generate/bart", json=body)
+    assert response.status_code == 413, response.text
+    assert "memory" in response.text
+
+
+def test_a_token_beyond_the_vocabulary_is_never_forced():
+    tokens = {"suppress_tokens": [-1, 3, 10], "begin_suppress_tokens": 9, "forced_eos_token_id": [9]}
+    assert in_vocabulary(Generation(tokens=tokens), 10).tokens == {
+        "suppress_tokens": [3], "begin_suppress_tokens": [9], "forced_eos_token_id": [9],
+    }  # fmt: skip
+    for name in ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"):
+        reason = in_vocabulary(Generation(tokens={name: 10}), 10).refused
+        assert reason == f"its {name}, 10, is none of its 10 tokens; correct it, and export it again"
 
 
 def test_a_prompt_that_fails_ends_the_others(generating, steps):
