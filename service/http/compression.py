@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -10,12 +11,13 @@ from service.base.errors import Malformed, TooLarge, UnsupportedEncoding
 from service.base.messages import size_words
 from service.engine.engine import Engine
 from service.http.body import SMALLER, Body, Headers
+from service.http.response import Piece, flat
 
 IDENTITY = b"identity"
 WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits
 CODING = re.compile(r"([a-z*][\w-]*)(?:\s*;\s*q=(\d(?:\.\d*)?))?", re.ASCII | re.IGNORECASE)
 MAX_CACHED_CHARS = 256  # of an Accept-Encoding whose preference is cached
-STEP_BYTES = 1 << 20  # inflated in one step, in a thread
+STEP_BYTES = 1 << 20  # inflated or compressed in one step, in a thread
 SLICE_BYTES = 1 << 18  # of a compressed body, given to zlib at once: in each step it copies the part that is left of it
 LEVEL = 1  # more costs much and gains little on random mantissas
 MIN_BYTES = 1024  # of a response that is compressed; below, the headers outweigh the gain
@@ -97,7 +99,22 @@ def _preferred(header: str, when: str) -> str | None:
     return max(usable, key=usable.__getitem__) if usable else None
 
 
-def deflate(content: bytes, encoding: str) -> bytes:
-    """``content`` in ``encoding``."""
-    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOWS[encoding])
-    return compressor.compress(content) + compressor.flush()
+def deflater(encoding: str) -> "zlib._Compress":
+    """What compresses to ``encoding``."""
+    return zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOWS[encoding])
+
+
+def slices(pieces: Sequence[Piece]) -> Iterator[bytes]:
+    """The bytes of ``pieces``, cut and joined to parts of about ``STEP_BYTES``."""
+    group: list[Body] = []
+    size = 0
+    for piece in pieces:
+        whole = memoryview(flat(piece))
+        for start in range(0, len(whole), STEP_BYTES):
+            group.append(whole[start : start + STEP_BYTES])
+            size += len(group[-1])
+            if size >= STEP_BYTES:
+                yield b"".join(group)
+                group, size = [], 0
+    if group:
+        yield b"".join(group)

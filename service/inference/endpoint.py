@@ -20,10 +20,10 @@ from service.codec.json_slices import SEND_TENSORS, LongList, LongText, cut, is_
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.http.body import Body, CountedReceive, Headers, receive_body, receive_parts, split
-from service.http.compression import IDENTITY, MIN_BYTES, choose_encoding, content_encoding, deflate, inflate
+from service.http.compression import IDENTITY, MIN_BYTES, choose_encoding, content_encoding, deflater, inflate, slices
 from service.http.direct import DirectEndpoint, RequestContext
 from service.http.envelope import deadline
-from service.http.response import Fields, Pieces, failure, join, length_of, respond
+from service.http.response import Fields, Pieces, failure, length_of, respond
 from service.inference.disconnect import ClientWatch
 from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages, run_inline, run_stages
@@ -214,14 +214,19 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         )
         return parts
 
-    def compress(self, pieces: Pieces, fields: Fields, headers: Headers) -> Stages[tuple[Pieces, Fields]]:
-        """The body and the header fields of a response, compressed if a request with ``headers`` asks for it."""
+    def compress(self, pieces: Pieces, fields: Fields, context: RequestContext) -> Stages[tuple[Pieces, Fields]]:
+        """The body and the header fields of a response, compressed if the request asks for it."""
+        headers = context.headers
         encoding = self._response_encoding(headers, length_of(pieces)) if self.may_compress(headers) else None
         if encoding is None:
             return pieces, fields
-        whole = join(pieces)
-        compressed: bytes = yield Stage(self._deflating, len(whole), partial(deflate, whole, encoding))
-        return [compressed], [*fields, (b"content-encoding", encoding.encode())]
+        compressor = deflater(encoding)
+        compressed: list[bytes] = []
+        for part in slices(pieces):
+            compressed.append((yield Stage(self._deflating, len(part), partial(compressor.compress, part))))
+            context.reservation.add(len(compressed[-1]))
+        compressed.append(compressor.flush())
+        return [*compressed], [*fields, (b"content-encoding", encoding.encode())]
 
     def may_compress(self, headers: Headers) -> bool:
         """Whether a response to a request with these headers is compressed if it is long enough."""

@@ -90,7 +90,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
                 inner, more = yield from self._answered(request, further, (), of_outputs, True)
                 frame, arrays = with_field(frame, name, inner), [*arrays, *more]
         pieces = yield Stage(self.writing(plan.decimals), count, write_json(frame, arrays, plan.decimals))
-        return (yield from self.compress([*pieces], JSON, context.headers))
+        return (yield from self.compress([*pieces], JSON, context))
 
     def _answered(
         self,

@@ -169,7 +169,7 @@ class TokenizeEndpoint:
             client.check()
             timing.lap("decode")
             pieces: Pieces = [b'{"model":%b,' % orjson.dumps(model.name), *tokens, b"}"]
-            response = await run_stages(texts.compress(pieces, JSON, context.headers), offload, client.check)
+            response = await run_stages(texts.compress(pieces, JSON, context), offload, client.check)
         except Exception as error:
             counts.observe_failure(version, TOKENIZE, *failure(error, is_v2=False))
             raise

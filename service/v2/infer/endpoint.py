@@ -104,7 +104,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         fields = JSON
         if attached and length_of(attached):
             fields = [OCTETS, (JSON_LENGTH_HEADER, b"%d" % length_of(text))]
-        return (yield from self.compress([*text, *attached], fields, context.headers))
+        return (yield from self.compress([*text, *attached], fields, context))
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
         plan, written = request.plan, request.plan.written

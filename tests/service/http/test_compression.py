@@ -5,12 +5,13 @@ import gzip
 from collections import Counter
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from service.base.budget import MemoryBudget, Reservation
 from service.base.errors import Malformed, Overloaded
 from service.http import compression
-from service.http.compression import SLICE_BYTES, STEP_BYTES, inflate
+from service.http.compression import SLICE_BYTES, STEP_BYTES, deflater, inflate, slices
 
 STORED = gzip.compress(bytes(3 * SLICE_BYTES + 5), compresslevel=0)  # as long as its content
 SMALL = gzip.compress(bytes(5 * STEP_BYTES))
@@ -49,3 +50,13 @@ def test_bytes_behind_the_end_are_refused(monkeypatch, follows):
 def test_a_body_that_ends_early_is_refused():
     with pytest.raises(Malformed, match="unexpected end of the gzip body"):
         inflated(STORED[:-9])
+
+
+def test_a_response_is_compressed_in_parts():
+    pieces = [b"a" * 10, b"b" * (2 * STEP_BYTES + 7), np.arange(STEP_BYTES, dtype=np.uint8), b"", b"c"]
+    parts = list(slices(pieces))
+    assert max(map(len, parts)) < 2 * STEP_BYTES
+    whole = b"".join(map(bytes, pieces))
+    assert b"".join(parts) == whole
+    compressor = deflater("gzip")
+    assert gzip.decompress(b"".join([*map(compressor.compress, parts), compressor.flush()])) == whole
