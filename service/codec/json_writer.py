@@ -13,6 +13,7 @@ from service.base.steps import Steps
 from service.codec.fixed_point import write_fixed
 
 MAX_PIECE_NUMBERS = 1 << 16  # about a millisecond
+MAX_GROUP_STRINGS, MAX_GROUP_CHARACTERS = 1 << 10, 1 << 18  # a longer string is a group of its own
 MAX_FIXED_NUMBERS = 1 << 14  # temporary arrays of so many fit in a core's cache
 PLACEHOLDER = b"\0"  # marks a place in JSON text, where this byte never occurs: it is always escaped
 
@@ -22,12 +23,19 @@ def write_json(
 ) -> Steps[list[bytes]]:
     """A JSON document in pieces: one of ``lists`` after each part of ``frame`` but the last.
 
-    Arrays have to be contiguous; bytes are JSON already. Floats are rounded to ``decimals``; None = exact.
+    Arrays have to be contiguous, and flat if they are of strings; bytes are JSON already. Floats are rounded to
+    ``decimals``; None = exact.
     """
     pieces = frame[:1]
     for entry, after in zip(lists, frame[1:], strict=True):
         if isinstance(entry, bytes):
             pieces.append(entry)
+        elif entry.dtype == np.object_:
+            pieces.append(b"[")
+            for index, group in enumerate(group_strings(entry)):
+                pieces.append(b","[: index > 0] + orjson.dumps(group)[1:-1])
+                yield
+            pieces.append(b"]")
         elif decimals is not None and entry.dtype.kind == "f":
             for piece in _pieces(entry, partial(write_fixed, decimals=decimals), MAX_FIXED_NUMBERS):
                 pieces.append(piece)
@@ -41,6 +49,20 @@ def write_json(
         pieces.append(after)
         yield
     return pieces
+
+
+def group_strings(array: np.ndarray) -> Iterator[list[str]]:
+    """The strings of a flat array in groups that are short enough to be written in one call."""
+    group: list[str] = []
+    characters = 0
+    for text in array:
+        group.append(text)
+        characters += len(text)
+        if len(group) == MAX_GROUP_STRINGS or characters >= MAX_GROUP_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
 
 
 def _pieces(array: np.ndarray, write: Callable[[np.ndarray], bytes], most: int) -> Iterator[bytes]:

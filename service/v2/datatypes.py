@@ -9,6 +9,7 @@ import numpy as np
 
 from service.base.errors import Invalid
 from service.base.steps import Steps
+from service.codec.json_writer import group_strings
 from service.tensors.bfloat16 import BFLOAT16
 
 LENGTH = struct.Struct("<I")
@@ -17,6 +18,7 @@ MAX_STRING_BYTES = 4 << 20  # of a string in binary, which is decoded in one cal
 STRINGS_IN_STEP = 1 << 10  # half a millisecond
 STEP_BYTES = 1 << 18  # of strings; about a millisecond
 CHARACTER_BYTES = 4  # of a decoded string, for each of its bytes: one emoji widens all characters
+WRITTEN_BYTES = 6  # of text for a character, at most: in JSON, control characters are escaped
 STRING_BYTES = 128  # of a string or a tensor of strings, beside its characters
 
 
@@ -80,7 +82,20 @@ def string_array(strings: list[str]) -> np.ndarray:
     return array
 
 
-def pack_strings(array: np.ndarray) -> bytes:
-    """The binary form of an array of strings of any shape."""
-    encoded = [item.encode() for item in array.reshape(-1)]
-    return b"".join(part for item in encoded for part in (LENGTH.pack(len(item)), item))
+def pack_strings(array: np.ndarray) -> Steps[list[bytes]]:
+    """The binary form of an array of strings of any shape, in pieces."""
+    pieces = []
+    for group in group_strings(array.reshape(-1)):
+        encoded = [item.encode() for item in group]
+        pieces.append(b"".join(part for item in encoded for part in (LENGTH.pack(len(item)), item)))
+        yield
+    return pieces
+
+
+def characters_of(array: np.ndarray) -> Steps[int]:
+    """The characters of all strings of an array."""
+    count = 0
+    for group in group_strings(array.reshape(-1)):
+        count += sum(map(len, group))
+        yield
+    return count

@@ -23,6 +23,7 @@ from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.v2.datatypes import BYTES, WRITTEN_BYTES, characters_of, pack_strings
 from service.v2.infer.classes import RANKING_NS, class_texts, largest
 from service.v2.infer.plan import InferPlan, RequestContent, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, read_tensors, take_known
@@ -41,7 +42,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
         super().__init__(repository, settings, engine, source)
         self._parsing, self._unpacking = (CostModel(MIN_BYTE_NS) for _ in range(2))
-        self._ranking, self._classifying = CostModel(NANOSECOND), CostModel()
+        self._ranking, self._strings = CostModel(NANOSECOND), CostModel()
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.model(path_params["model"], path_params.get("version"))
@@ -93,14 +94,17 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             outputs = yield from self.select(plan.run.answer, outputs)
         if plan.has_classes:
             outputs = yield from self._classified(plan, outputs, model)
+        packed: dict[str, list[bytes]] = {}
+        if plan.has_strings:
+            packed = yield from self._packed(plan, outputs, context.reservation)
         plan.written = count = sum([outputs[name].size for name in plan.text_outputs])
-        preparing = partial(build_response, request, outputs, model)
-        text, lists, attached = yield Stage(self.preparing, count * plan.preparing_ns, preparing)
+        preparing = partial(build_response, request, outputs, packed, model)
+        text, lists, attached = yield Stage(self.preparing, count, preparing)
         if lists:
-            count = count if not plan.has_strings else sum(one.size for one in lists if isinstance(one, np.ndarray))
             decimals = plan.content.selection.decimals
             steps = write_json(text, lists, decimals)
-            text = (yield Stage(self.writing(decimals), count, steps)) if count else drain(steps)
+            cost = self._strings if plan.has_strings else self.writing(decimals)
+            text = (yield Stage(cost, count, steps)) if count else drain(steps)
         fields = JSON
         if attached and length_of(attached):
             fields = [OCTETS, (JSON_LENGTH_HEADER, b"%d" % length_of(text))]
@@ -108,10 +112,9 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
         plan, written = request.plan, request.plan.written
-        if written is None or plan.has_classes or self.may_compress(context.headers):
+        if written is None or plan.has_strings or self.may_compress(context.headers):
             return math.inf
         expected_ns = self.writing(plan.content.selection.decimals).expected(written) if written else 0.0
-        expected_ns += written * plan.preparing_ns
         answer = plan.run.answer
         return expected_ns if answer is None else expected_ns + self.selecting_ns(answer)
 
@@ -128,8 +131,26 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             array = outputs[name]
             ranking = partial(largest, name, array, classes, model.max_batch_size > 0)
             values, indices = yield Stage(self._ranking, array.size * RANKING_NS, ranking)
-            classified[name] = yield Stage(self._classifying, indices.size, class_texts(values, indices))
+            classified[name] = yield Stage(self._strings, indices.size, class_texts(values, indices))
         return classified
+
+    def _packed(
+        self, plan: InferPlan, outputs: Mapping[str, np.ndarray], reservation: Reservation
+    ) -> Stages[dict[str, list[bytes]]]:
+        """The strings among the ``outputs`` that were requested in binary. All strings' text is reserved.
+
+        Raises:
+            TooMuchMemory, Overloaded: there is no room for it.
+        """
+        packed: dict[str, list[bytes]] = {}
+        for output in plan.outputs:
+            array = outputs[output.name]
+            if array.dtype == BYTES:
+                characters: int = yield Stage(self._strings, array.size, characters_of(array))
+                reservation.add(characters * WRITTEN_BYTES)
+                if output.binary:
+                    packed[output.name] = yield Stage(self._strings, array.size, pack_strings(array))
+        return packed
 
     def _unpack(
         self, content: RequestContent, attached: Body, model: Model, reservation: Reservation

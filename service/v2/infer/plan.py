@@ -31,7 +31,6 @@ DATA_KEY = re.compile(rb'"data"\s*:')
 MAX_LISTS = 64
 MAX_TEMPLATE_BYTES = 4096  # a longer one is not cached
 SORTING_BYTES = 28  # of a number while the largest of a row are searched
-STRING_NS = 200  # to write a string
 CLASS_BYTES = 160  # of a class as text, with its objects
 
 
@@ -190,11 +189,6 @@ class InferPlan:
     has_classes: bool  # an output is answered as its largest values
     has_strings: bool  # some of what becomes text are strings
     written: int | None = None  # numbers and strings that became text in the last response
-
-    @property
-    def preparing_ns(self) -> int:
-        """Nanoseconds, at least, to prepare a number or string of the response to be written."""
-        return STRING_NS if self.has_strings else 1
 
 
 def plan_response(content: RequestContent, rows: int, run: RunPlan, model: Model) -> InferPlan:

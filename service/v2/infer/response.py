@@ -13,7 +13,7 @@ from service.model.model import Model
 from service.selection.answer import SCALES
 from service.tensors.bfloat16 import to_float32
 from service.tensors.cast import is_finite
-from service.v2.datatypes import BYTES, NAMES, pack_strings
+from service.v2.datatypes import BYTES, NAMES
 from service.v2.infer.plan import RequestedOutput
 from service.v2.infer.request import InferRequest
 
@@ -21,8 +21,10 @@ from service.v2.infer.request import InferRequest
 ResponseParts: TypeAlias = tuple[list[bytes], list[np.ndarray | bytes], list[Piece]]
 
 
-def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], model: Model) -> ResponseParts:
-    """The response with the output ``arrays``.
+def build_response(
+    request: InferRequest, arrays: Mapping[str, np.ndarray], packed: Mapping[str, list[bytes]], model: Model
+) -> ResponseParts:
+    """The response with the output ``arrays``; ``packed`` are those of strings that were requested in binary.
 
     Raises:
         Invalid: an output requested as JSON that JSON cannot represent.
@@ -34,9 +36,9 @@ def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], mode
         array = arrays[output.name]
         entry: dict[str, Any] = {"name": output.name, "datatype": NAMES[array.dtype], "shape": array.shape}
         if output.binary:
-            piece = pack_strings(array) if array.dtype == BYTES else np.ascontiguousarray(array)
-            entry["parameters"] = {"binary_data_size": length_of([piece])}
-            attached.append(piece)
+            pieces: list[Piece] = [*packed[output.name]] if array.dtype == BYTES else [np.ascontiguousarray(array)]
+            entry["parameters"] = {"binary_data_size": length_of(pieces)}
+            attached += pieces
         else:
             entry["data"] = orjson.Fragment(PLACEHOLDER)
             lists.append(_list(output, array))
@@ -51,8 +53,6 @@ def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], mode
 def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:
     """The numbers to write as text. orjson writes NaN and infinity as null, which is an error in listed outputs."""
     flat: np.ndarray = to_float32(array.reshape(-1))
-    if array.dtype == BYTES:
-        return orjson.dumps(flat.tolist())
     if output.name in SCALES:  # a factor of other numbers is never rounded
         return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if flat.dtype.kind == "f" and output.named and not is_finite(flat):

@@ -100,3 +100,12 @@ def test_one_number_out_of_range_changes_no_other(largest):
     assert set(read[::2]) == {0.123}
     (other,) = set(read[1::2])
     assert np.float32(np.inf if other is None else other) == np.float32(largest) or (np.isnan(largest) and not other)
+
+
+@pytest.mark.parametrize("texts", [[], ["a"], ['\x01"ä'] * 5000, ["a" * 300_000, "", "b" * 300_000, "c"]])
+def test_strings_are_written_in_groups(texts):
+    array = np.empty(len(texts), np.object_)
+    array[:] = texts
+    steps = list(write_json([b'{"data":', b"}"], [array]))
+    assert orjson.loads(b"".join(drain(write_json([b'{"data":', b"}"], [array])))) == {"data": texts}
+    assert len(steps) == 1 + {0: 0, 1: 1, 5000: 5, 4: 3}[len(texts)]
