@@ -82,7 +82,7 @@ export function AblateView({ attention, settings, set, run }) {
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
     <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} tokens=${tokens}>
-      <div class="results" style=${{ visibility }}>
+      <div class="results" hidden=${wanted.ablated.length === 0} style=${{ visibility }}>
       ${heads && html`<${Ranking} ...${heads} />`}
       ${heads && html`<${Head} ...${heads} />`}</div><//>
     <div style=${{ visibility }}>${outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`}</div>`;
@@ -187,7 +187,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
           html`<p class="note">Percentages show how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
         <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
         }</div>
-    <div class="ablation" style=${{ "--heads": heads }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
+    <div class="ablation" style=${{ "--heads": heads, "--layers": layers }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>
@@ -215,7 +215,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
-              aria-label=${label} onClick=${() => toggle(layer, head)}>${state}${effect !== null && html` <small>${percent(effect)}</small>`}</button></td>`;
+              aria-label=${label} onClick=${() => toggle(layer, head)}>${effect === null ? state : percent(effect)}</button></td>`;
         })}</tr>`,
       )}</tbody></table></div>${tokens}</div>${children}</div>`;
 }
