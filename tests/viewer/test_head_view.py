@@ -1,9 +1,11 @@
 """Lines between words: which are drawn, and what a pointer, a click and a key change."""
 
+import re
+
 import numpy as np
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import EXAMPLE, SCORES, WORDS, drawn, fragment, pixels, show
+from tests.viewer.pages import EXAMPLE, SCORES, WORDS, drawn, fragment, pixels, show, take
 
 CANVAS = ".lines canvas"
 ROW = 24  # px of a word
@@ -41,6 +43,21 @@ def test_lines_follow_the_pointer_the_focus_and_what_is_held(open_page):
     expect(page.locator(".keys [aria-selected=true]")).to_have_count(1)
     keys.nth(2).click()
     expect(page.locator("[aria-selected=true][role=option]")).to_have_count(0)
+
+
+def test_words_that_are_masked_have_no_numbers(open_page):
+    """Their weights are 0, as those of words that a causal model does not see."""
+    page = open_page("model=scaled_dot_product&sentence=true&view=head&query=2&parameters=%7B%22is_causal%22%3Atrue%7D")
+    keys = page.locator(".keys small")
+    expect(keys.nth(3)).to_have_text("masked")
+    texts = keys.all_inner_texts()
+    assert [text == "masked" for text in texts] == [place > 2 for place in range(len(texts))]
+    places = page.locator(".selection li").evaluate_all("(list) => list.map((item) => Number(item.dataset.place))")
+    assert sorted(places) == [0, 1, 2]
+    assert take(page, "SVG").path().read_text().count(">masked<") == len(texts) - 3
+    page.get_by_role("tab", name="Tokens").click()
+    expect(page.locator(".chip").nth(3)).to_have_class(re.compile("masked"))
+    expect(page.locator(".chip.masked")).to_have_count(len(texts) - 3)
 
 
 def test_each_head_has_its_colour(open_page):

@@ -50,16 +50,18 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
 /** A word with its place, which the name of a patch has. @param {string} text @param {number} place */
 const nameOf = (text, place) => (inQuotes(text) === text ? text : `“${text}” (${place})`);
 
-/** The weights of a token, that of the selected cell first, then the largest; none if it is hidden.
+/** The weights of a token, that of the selected cell first, then the largest that are not masked; none if it is hidden.
  *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["settings"]} settings @param {number} place */
-function weightsOf({ n, rows, columns, values }, { query, key, direction, view }, place) {
+function weightsOf({ n, rows, columns, values, levels }, { query, key, direction }, place) {
   const index = (direction === "from" ? rows : columns).indexOf(place);
   if (index < 0) return [];
-  const weights = (direction === "from" ? columns : rows)
-    .map((other, i) => ({ other, value: direction === "from" ? values[index * n + i] : values[i * n + index] }))
-    .filter(({ value }) => view !== "generate" || value !== -Infinity) // a later word
-    .sort((one, another) => another.value - one.value);
   const pair = direction === "from" ? key : query;
-  const selected = weights.filter(({ other }) => other === pair);
-  return [...selected, ...weights.filter(({ other }) => other !== pair)].slice(0, LISTED);
+  const weights = (direction === "from" ? columns : rows).map((other, i) => {
+    const cell = direction === "from" ? index * n + i : i * n + index;
+    return { other, value: Number.isNaN(levels[cell]) ? -Infinity : values[cell] };
+  });
+  const seen = weights.filter(({ other, value }) => other !== pair && value !== -Infinity);
+  const largest = seen.sort((one, another) => another.value - one.value);
+  const listed = [...weights.filter(({ other }) => other === pair), ...largest];
+  return (listed.length ? listed : weights).slice(0, LISTED);
 }

@@ -85,6 +85,9 @@ function Text({ attention, settings, set, shown }) {
         isOwn ? token.index : -1,
         live.mark,
       );
+      text.chips.forEach((chip, index) =>
+        chip.classList.toggle("masked", isOther && Number.isNaN(levels[start + index * step])),
+      );
     }
     const pointed = held && live.hover && (isSelf || live.hover.direction !== held.direction) ? live.hover.index : null;
     if (readout.current) readout.current.textContent = sentence(token, pointed);

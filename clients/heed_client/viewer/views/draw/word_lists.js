@@ -182,10 +182,13 @@ function drawStrips(context, bundles, cell, x, y, width) {
   });
 }
 
+/** Whether a cell is masked in all heads: its weights are 0, its scores −∞. @param {Pick<Bundle, "shown">[]} bundles @param {number} cell */
+const isMasked = (bundles, cell) => bundles.every(({ shown }) => Number.isNaN(shown.levels[cell]));
+
 /** The mean weight or score of the heads. @param {Pick<Bundle, "shown">[]} bundles @param {number} cell */
 export function average(bundles, cell) {
   const value = bundles.reduce((sum, { shown }) => sum + shown.values[cell], 0) / bundles.length;
-  if (!Number.isFinite(value)) return "masked";
+  if (!Number.isFinite(value) || isMasked(bundles, cell)) return "masked";
   return bundles[0].shown.isDiverging ? minus(value.toFixed(3)) : percent(value);
 }
 
@@ -200,6 +203,7 @@ function describe(bundles, side, index, attention) {
   const value = (/** @type {number} */ cell) => bundles.reduce((sum, { shown }) => sum + shown.values[cell], 0);
   const others = cells
     .map((cell, other) => ({ cell, other, value: value(cell) }))
+    .filter(({ cell }) => !isMasked(bundles, cell))
     .sort((one, another) => another.value - one.value);
   const largest = others
     .slice(0, 3)
