@@ -86,13 +86,13 @@ def expect_row(page: Page, weights: np.ndarray) -> None:
     until(is_shown, 20)
 
 
-def percent(share: float) -> str:
-    """A probability as the page has it."""
+def percent(share: float, decimals: int = 0) -> str:
+    """A probability as the page has it, if it is large with ``decimals``."""
     if 0 < share < 0.0005:
         return "<\u00a00.1\u00a0%"
     if 0.9995 <= share < 1 - 1e-6:
         return ">\u00a099.9\u00a0%"
-    return f"{100 * share:.{1 if share < 0.0995 or 0.995 <= share < 1 - 1e-6 else 0}f}\u00a0%"
+    return f"{100 * share:.{1 if share < 0.0995 or 0.995 <= share < 1 - 1e-6 else decimals}f}\u00a0%"
 
 
 def expect_value(page: Page, weight: float) -> None:

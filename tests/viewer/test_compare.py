@@ -59,15 +59,21 @@ def test_texts_are_compared_in_one_head_and_heads_in_one_text(open_page):
 
 
 def test_the_first_sentence_is_the_largest_change(open_page):
-    """Of all words, whichever is pinned; the list has those of the pinned one."""
+    """Of all words, whichever is pinned; the list has the next ones, or those of the pinned one."""
     page = open_page(PAGE + "&head=1")
     listed = page.get_by_role("list", name="largest differences").get_by_role("listitem")
-    sentence = r"“(.+)” looks (?:more|less) at “.+”: (.+\s%) → (.+\s%), [+−].+\spoints$"
-    expect(listed.first).to_have_text(re.compile(sentence))
-    query, one, other = re.search(sentence, listed.first.inner_text()).groups()
+    sentence = r"“(.+)” looks (?:more|less) at “.+”: {}([\d.]+)\s% → {}([\d.]+)\s%, ([+−][\d.]+)\spoints$"
     headline = page.locator(".largest-change")
-    expect(headline).to_contain_text(f"first {one} → second {other}, ")
+    expect(headline).to_have_text(re.compile("^Largest difference: " + sentence.format(r"first\s", r"second\s")))
     said = headline.inner_text()
+    found = re.search(sentence.format(r"first\s", r"second\s"), said)
+    query, (one, other, change) = found[1], (float(found[i].replace("−", "-")) for i in (2, 3, 4))
+    assert other - one == pytest.approx(change, abs=1e-6)
+    expect(page.locator(".changes p")).to_have_text("Then:")
+    expect(page.locator(".changes ol")).to_have_attribute("start", "2")
+    expect(listed).to_have_count(4)
+    expect(listed.first).to_have_text(re.compile(sentence.format("", "")))
+    assert said.split(": ", 1)[1].replace("first\u00a0", "").replace("second\u00a0", "") not in listed.all_inner_texts()
     page.goto(page.url + "&query=" + str(["<s>", "the", "cat", "sat", "</s>"].index(query) ^ 1))
     title = page.locator(".changes p")
     expect(title).to_have_text("Largest differences of the pinned word, first → second; points are percentage points")
@@ -111,11 +117,12 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
     change = after[6, places].astype(float) - before[3].astype(float)
     largest = int(abs(change).argmax())
     expect(page.get_by_role("list", name="largest differences").get_by_role("listitem").first).to_contain_text(
-        f"{percent(before[3, largest])} → {percent(after[6, places[largest]])}"
+        f"{percent(before[3, largest], 1)} → {percent(after[6, places[largest]], 1)}"
     )
     expect(difference).not_to_contain_text("not in both texts")
     region.get_by_role("application").press("Escape")
-    expect(page.locator(".selection")).to_have_text([re.compile("Point at"), ""])  # the hint is written once
+    expect(page.locator(".selection")).to_have_text(["", ""])
+    expect(page.get_by_text("Point at a token")).to_have_count(1)  # below the maps
     for _ in range(2):
         region.get_by_role("application").press("ArrowRight")
     expect(region.locator(".selection b")).to_have_text("“<s>”")
@@ -129,7 +136,7 @@ def test_a_word_that_only_the_second_has_is_pinned_there(open_page):
     )
     first, second = (page.get_by_role("region", name=name, exact=True) for name in ("first", "second"))
     expect(second.locator(".selection b")).to_have_text("“cat”")
-    expect(first.locator(".selection")).to_contain_text("Point at")
+    expect(first.locator(".selection")).to_have_text("")
     second.get_by_role("application").press("ArrowDown")  # "sat", which both have
     expect(first.locator(".selection b")).to_have_text("“sat”")
     expect(second.locator(".selection b")).to_have_text("“sat”")

@@ -186,7 +186,7 @@ def test_a_share_is_all_or_nothing_only_if_nothing_is_left(open_page):
     said = page.evaluate(
         """async () => {
           const { percent } = await import("heed/data/display.js");
-          return [0, 1e-5, 0.004, 0.5, 0.994, 0.996, 0.99996, 1 - 1e-8, 1].map(percent);
+          return [0, 1e-5, 0.004, 0.5, 0.994, 0.996, 0.99996, 1 - 1e-8, 1].map((share) => percent(share));
         }"""
     )
     texts = ["0.0", "<\u00a00.1", "0.4", "50", "99", "99.6", ">\u00a099.9", "100", "100"]

@@ -275,20 +275,22 @@ export function short(value, top, isWide = true, isShare = false) {
 
 const WHOLE = 1 - 1e-6; // a sum of weights above it is 1, but for its rounding
 
-/** A share as text, which no line break divides: 0 % and 100 % only of nothing and of all. @param {number} share */
-export function percent(share) {
+/** A share as text, which no line break divides: 0 % and 100 % only of nothing and of all. @param {number} share
+ *  @param {boolean} [isFine]  with a decimal, whatever its size */
+export function percent(share, isFine = false) {
   if (share > 0 && share < 0.0005) return "<\u00a00.1\u00a0%";
   if (share >= 0.9995 && share < WHOLE) return ">\u00a099.9\u00a0%";
-  return `${(100 * share).toFixed(share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)}\u00a0%`;
+  return `${(100 * share).toFixed(isFine || share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)}\u00a0%`;
 }
 
 /** The number of a percentage. @param {string} text */
 const withoutUnit = (text) => text.replace(/^>\u00a0|\u00a0%$/g, "");
 
-/** A difference of shares as text, in percentage points. @param {number} change @param {string} [plus]  sign of what is above 0 */
-export function points(change, plus = "+") {
+/** A difference of shares as text, in percentage points. @param {number} change @param {string} [plus]  sign of what is above 0
+ *  @param {boolean} [isFine]  with a decimal, whatever its size */
+export function points(change, plus = "+", isFine = false) {
   const sign = Math.abs(change) < 0.0005 ? "" : change > 0 ? plus : "−";
-  return `${sign}${withoutUnit(percent(Math.abs(change)))}\u00a0points`;
+  return `${sign}${withoutUnit(percent(Math.abs(change), isFine))}\u00a0points`;
 }
 
 /** Whether an output has weights, or differences of weights, which are written in per cent. @param {string} kind */

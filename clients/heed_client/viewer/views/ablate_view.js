@@ -12,7 +12,7 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format, isOfWeights, minus, percent, points } from "heed/data/display.js";
+import { format, isOfWeights, minus, percent, points, significant } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
@@ -269,7 +269,7 @@ function Head({ attention, before, changes, shown, settings, set }) {
   if (!(changes[0].largest > LEAST)) return null;
   const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
   return html`<section aria-label="selected head"><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
-    titles=${ablatedTitles(attention, own)} hasHeadline=${shown !== changes[0]} /></section>`;
+    titles=${ablatedTitles(attention, own)} /></section>`;
 }
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
@@ -290,11 +290,11 @@ export function OutputChanges({ each }) {
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
-    <p class="note">First number: cosine similarity of its vector before and after, 1 if the direction is the same. Second:
-      largest change of one number of the vector, which gives the colour.</p>
+    <p class="note">cos: cosine similarity of its vector before and after, 1 if the direction is the same. Δ: largest change
+      of one number of the vector, which gives the colour.</p>
     <ol class="chips">${each.map(
       ({ word, cosine, largest }) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${word}</b> <span>${minus(cosine.toFixed(4))}</span> <span>${format(largest)}</span></li>`,
+      <b>${word}</b> cos ${minus(cosine.toFixed(3))}, Δ ${significant(Number(largest.toPrecision(2)))}</li>`,
     )}</ol></section>`;
 }

@@ -1,6 +1,6 @@
 // The largest changes of weights in words.
 import { html } from "vendor/preact.js";
-import { isOfWeights, points, valueText, visible } from "heed/data/display.js";
+import { isOfWeights, percent, points, valueText, visible } from "heed/data/display.js";
 import { LEAST } from "heed/server/ablation.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -31,34 +31,38 @@ function largestOf({ attention: { rows, columns }, change, settings: { query, ke
   return places;
 }
 
-/** A number before and after a change: weights as percentages, with more digits if these are alike.
- *  @param {string} kind  the output @param {number} before @param {number} change @returns {[before: string, after: string]} */
-function bothTexts(kind, before, change) {
-  const after = isOfWeights(kind) ? Math.max(0, before + change) : before + change; // without an error of rounding
-  const [one, other] = [valueText(kind, before), valueText(kind, after)];
+/** A number before and after a change, and the change: weights as percentages with one decimal, of which the change is the
+ *  difference, or with more digits if these are alike.
+ *  @param {string} kind  the output @param {number} before @param {number} change */
+function textsOf(kind, before, change) {
+  if (!isOfWeights(kind)) return [valueText(kind, before), valueText(kind, before + change), ""];
+  const after = Math.max(0, before + change); // without an error of rounding
+  const [one, other] = [percent(before, true), percent(after, true)];
   const exact = (/** @type {number} */ share) => `${Number((100 * share).toPrecision(DIGITS))}\u00a0%`;
-  return one === other && isOfWeights(kind) ? [exact(before), exact(after)] : [one, other];
+  if (one === other) return [exact(before), exact(after), points(change)];
+  const rounded = (/** @type {number} */ share) => Math.round(1000 * share) / 1000;
+  return [one, other, points(rounded(after) - rounded(before), "+", true)];
 }
 
 /** A change in words. @param {Props} props @param {number} place @param {[before: string, after: string]} [names]  of the sides */
 export function sentence({ attention: { rows, columns }, before, change, settings: { kind } }, place, names) {
   const { n, values } = change;
-  const [one, other] = bothTexts(kind, before.values[place], values[place]);
+  const [one, other, by] = textsOf(kind, before.values[place], values[place]);
   const [first, second] = names?.map((name) => `${name}\u00a0`) ?? ["", ""];
   return html`“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
-      ${" "}“${columns[place % n].text}”: ${first}<b>${one}</b> → ${second}<b>${other}</b>${isOfWeights(kind) && `, ${points(values[place])}`}`;
+      ${" "}“${columns[place % n].text}”: ${first}<b>${one}</b> → ${second}<b>${other}</b>${by && `, ${by}`}`;
 }
 
-/** The largest change as the view's first sentence, whatever is pinned. @param {Props & {isComparison: boolean}} props */
-export function LargestChange({ isComparison, ...props }) {
+/** The largest difference as the first sentence of a comparison, whatever is pinned. @param {Props} props */
+export function LargestDifference(props) {
   const { attention, change, settings } = props;
   const [place] = largestOf({ attention, change, settings: { ...settings, query: null, key: null } });
   if (place === undefined) return null;
-  return html`<p class="headline largest-change">Largest ${isComparison ? "difference" : "change"}: ${sentence(props, place, isComparison ? ["first", "second"] : undefined)}</p>`;
+  return html`<p class="headline largest-change">Largest difference: ${sentence(props, place, ["first", "second"])}</p>`;
 }
 
-/** The largest changes; with a query and a key pinned those of the query, first that of the pair.
- *  @param {Props & {isComparison: boolean}} props  `isComparison`: nothing changes between the sides */
+/** The largest changes; with a query and a key pinned those of the query, first that of the pair. In a comparison without a pin
+ *  the first of them is the sentence above. @param {Props & {isComparison: boolean}} props  `isComparison`: nothing changes between the sides */
 export function Changes({ isComparison, ...props }) {
   const { query, key } = props.settings;
   const isPair = query !== null && key !== null;
@@ -68,7 +72,10 @@ export function Changes({ isComparison, ...props }) {
   if (places.length === 0) return html`<p class="note">No weight${of} ${isComparison ? "differs" : "changes"}.</p>`;
   const kind = isComparison ? "differences" : "changes";
   const unit = isOfWeights(props.settings.kind) ? "; points are percentage points" : "";
-  return html`<div class="changes"><p>Largest ${kind}${of}${isComparison && `, first → second${unit}`}</p><ol aria-label=${`largest ${kind}`}>${places.map(
-    (place) => html`<li>${sentence(props, place)}</li>`,
-  )}</ol></div>`;
+  const isAfterFirst = isComparison && !of;
+  if (isAfterFirst && places.length === 1) return null;
+  const title = isAfterFirst ? "Then:" : `Largest ${kind}${of}${isComparison ? `, first → second${unit}` : ""}`;
+  return html`<div class="changes"><p>${title}</p><ol aria-label=${`largest ${kind}`} start=${isAfterFirst ? 2 : 1}>${places
+    .slice(isAfterFirst ? 1 : 0)
+    .map((place) => html`<li>${sentence(props, place)}</li>`)}</ol></div>`;
 }

@@ -181,11 +181,10 @@ export const headsOff = (attention, settings) => {
 /** Titles where heads are switched off. @param {Attention} attention @param {Settings} settings
  *  @returns {[before: string, after: string, change: string]} */
 export function ablatedTitles(attention, settings) {
-  const name = placeOf(attention, settings);
   return [
-    `Before: ${name}, with all heads on`,
-    `After: ${name}, with ${headsOff(attention, settings)}`,
-    "Change: after minus before",
+    "Before: all heads on",
+    `After: ${headsOff(attention, settings)}`,
+    `Change of ${placeOf(attention, settings)}`,
   ];
 }
 

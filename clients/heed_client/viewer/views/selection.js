@@ -7,9 +7,10 @@ import { useShown } from "heed/views/hooks.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const LISTED = 8; // largest weights
+export const HINT = "Point at a token or a cell; click to pin it.";
 
 /** @param {ViewProps & {hint?: string}} props */
-export function Selection({ attention, settings, set, hint = "Point at a token or a cell; click to pin it." }) {
+export function Selection({ attention, settings, set, hint = HINT }) {
   const { shown } = useShown(attention, settings);
   const { query, key, direction } = settings;
   const place = direction === "from" ? query : key;

@@ -2,10 +2,10 @@
 import { html, useMemo } from "vendor/preact.js";
 import { renormalised } from "heed/data/display.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
-import { Changes, LargestChange } from "heed/views/changes.js";
+import { Changes, LargestDifference } from "heed/views/changes.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
-import { Selection } from "heed/views/selection.js";
+import { HINT, Selection } from "heed/views/selection.js";
 
 /** @typedef {import("heed/views/hooks.js").Set} Set */
 /** @typedef {import("heed/views/comparison.js").One} One */
@@ -30,18 +30,10 @@ function useTop({ attention, settings }, other) {
 
 /**
  * @param {{first: One & {set: Set}, second: (One & {set: Set}) | null, titles: [first: string, second: string, difference: string],
- *   isComparison?: boolean, tools?: unknown, missing?: unknown, hasHeadline?: boolean}} props  `isComparison`: nothing changes between
+ *   isComparison?: boolean, tools?: unknown, missing?: unknown}} props  `isComparison`: nothing changes between
  *   the sides; `tools` choose the second side, `missing` is the reason for its absence
  */
-export function SideBySide({
-  first,
-  second,
-  titles,
-  isComparison = false,
-  tools = null,
-  missing = null,
-  hasHeadline = true,
-}) {
+export function SideBySide({ first, second, titles, isComparison = false, tools = null, missing = null }) {
   const { attention, settings } = first;
   const other = second?.attention ?? null;
   const top = useTop(first, second);
@@ -67,14 +59,14 @@ export function SideBySide({
     [change],
   );
   const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
-  const hint = settings.query === null && settings.key === null ? "" : undefined; // the first side has it
   const side = (/** @type {One & {set: Set}} */ one) => html`
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
-    <${Selection} ...${one} hint=${one === first ? undefined : hint} />`;
+    <${Selection} ...${one} hint="" />`;
+  const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;
   const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings, isComparison };
   const list = changes && html`<${Changes} ...${changes} />`;
-  return html`${changes && hasHeadline && html`<${LargestChange} ...${changes} />`}${isComparison && list}<div class="sides">
+  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
     <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first)}</section>
     <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
       ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
@@ -82,7 +74,8 @@ export function SideBySide({
       change &&
       html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
-      <div>${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}${!isComparison && list}</div></section>`
+      ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`
     }
-  </div>`;
+    ${!isComparison && list}
+  </div>${!isPinned && html`<p class="note">${HINT}</p>`}`;
 }
