@@ -77,9 +77,12 @@ def test_each_head_has_its_colour(open_page):
     chips.nth(0).click()
     expect(chips.nth(0)).to_have_attribute("aria-pressed", "true")
     assert "heads=%5B0%2C1%5D" in fragment(page)
-    expect(page.locator(".view .note")).to_contain_text("2 heads")
+    note = page.locator(".view .note")
+    expect(note).to_contain_text("2 heads")
+    expect(note).to_be_hidden()  # as long as there are no numbers
     page.locator(".queries [role=option]").nth(2).click()
     expect(page.locator(".selection")).to_contain_text("“cat” (2) in head 1 looks at")
+    expect(note).to_be_visible()
     back = page.eval_on_selector("body", "(body) => getComputedStyle(body).backgroundColor")
     expect(page.locator(".keys small").first).to_have_css("background-color", back)
     page.locator(".queries [role=option]").nth(2).click()

@@ -81,4 +81,4 @@ def test_keys_move_through_views_and_words(open_page):
     expect(selection).to_contain_text("“an” (2) is looked at by")
     assert "direction=to" in fragment(page)
     page.keyboard.press("Escape")
-    expect(selection).to_contain_text("Point at a token")
+    expect(selection).to_contain_text("Point at a word")

@@ -91,7 +91,8 @@ def test_a_click_holds_and_keys_move_what_is_held(page):
     expect(page.locator(".selection")).to_contain_text("“an” (2) is looked at by")
     assert "key=2" in fragment(page)
     page.get_by_role("button", name="an", exact=True).press("Escape")
-    expect(page.locator(".selection")).to_contain_text("Point at a token")
+    expect(page.locator(".selection")).to_have_text("")
+    assert "key=" not in fragment(page)
 
 
 def test_the_pinned_token_is_shown_in_every_head(open_page, heed):

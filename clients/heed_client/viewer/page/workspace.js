@@ -40,6 +40,9 @@ export const VIEWS = {
 
 const POINTED = ["head", "matrix", "tokens", "picture"]; // views of one answer in which a token can be pointed at
 
+/** What is written before a word is pinned, if it is not the same as elsewhere; Tokens says it above. @type {Record<string, string>} */
+const HINTS = { head: "Point at a word; click, or press Enter, to pin it. Escape unpins it.", tokens: "" };
+
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 
 /** Views of other numbers than weights, and what they show. @type {Record<string, string>} */
@@ -110,7 +113,7 @@ export function Workspace({
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>
-    ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} />`}
+    ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} hint=${HINTS[name]} />`}
     ${cut && html`<p class="note"><button onClick=${() => set(cut)}>cut this edge</button> The view Patch shows what the model answers without this weight, in each head.</p>`}
     <p class="note">${OWN[name] ?? "Weights show where a model looks, not why it answers as it does."}</p>
   </section>`;

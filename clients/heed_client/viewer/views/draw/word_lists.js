@@ -8,7 +8,8 @@ import { drawLines, STRIP } from "heed/views/draw/lines.js";
 /** @typedef {import("heed/views/draw/lines.js").Bundle} Bundle */
 /** @typedef {import("heed/views/draw/lines.js").Word} Word */
 
-const ROW = 24; // px of a word
+const ROW = 24; // px of a word, at least
+const OF_WIDTH = 52; // a row is 1 / OF_WIDTH of the width of the window, if all rows fit
 const TALLEST = 0.72; // of the window's height
 const MARGIN = 4; // words beyond those in sight that are in the document
 
@@ -22,6 +23,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const middle = useRef(/** @type {HTMLElement | null} */ (null));
   const side = useRef(/** @type {HTMLElement | null} */ (null));
+  const note = useRef(/** @type {HTMLElement | null} */ (null)); // on the numbers
   const size = useSize(middle);
   const [first, setFirst] = useState(0);
   /** The word that Tab reaches; it stays in the document out of sight, too. */
@@ -31,8 +33,9 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
   const mark = useRef({ theme: -1, colour: "" }); // of heads that are combined
   const isFocusing = useRef(false);
   const length = Math.max(m, n);
-  const height = Math.min(Math.round(innerHeight * TALLEST), length * ROW);
-  const end = first + Math.ceil(height / ROW) + MARGIN;
+  const row = Math.max(ROW, Math.floor(Math.min(innerWidth / OF_WIDTH, (innerHeight * TALLEST) / length)));
+  const height = Math.min(Math.round(innerHeight * TALLEST), length * row);
+  const end = first + Math.ceil(height / row) + MARGIN;
 
   const element = (/** @type {Word} */ { side, index }) =>
     /** @type {HTMLElement | null} */ (box.current?.querySelector(`[data-side="${side}"][data-index="${index}"]`));
@@ -40,6 +43,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     if (!canvas.current || !box.current || size.width === 0) return;
     const found = held ?? hover.current;
     const word = found && found.index < (found.side === "query" ? m : n) ? found : null;
+    if (note.current) note.current.style.visibility = word ? "" : "hidden";
     const context = prepare(canvas.current, size.width, height);
     if (mark.current.theme !== theme) mark.current = { theme, colour: themeColours(canvas.current).mark };
     const drawn = bundles.map(({ shown, colour }) => ({ shown, colour: colour || mark.current.colour }));
@@ -47,7 +51,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     const edge = side.current?.offsetWidth ?? 0;
     context.save();
     context.translate(edge, 0);
-    drawLines(context, drawn, { word, top, row: ROW, width: size.width - 2 * edge, height, isDrawn });
+    drawLines(context, drawn, { word, top, row, width: size.width - 2 * edge, height, isDrawn });
     context.restore();
     for (const option of /** @type {NodeListOf<HTMLElement>} */ (box.current.querySelectorAll("[data-side]"))) {
       const [side, index] = [option.dataset.side, Number(option.dataset.index)];
@@ -55,7 +59,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
       const isOther = word !== null && word.side !== side;
       const cell = !isOther ? -1 : side === "key" ? word.index * n + index : index * n + word.index;
       const isIn = isOther && (side === "key" ? isDrawn(word.index, index) : isDrawn(index, word.index));
-      if (isIn) drawStrips(context, drawn, cell, side === "key" ? size.width - edge : 0, index * ROW - top, edge);
+      if (isIn) drawStrips(context, drawn, cell, side === "key" ? size.width - edge : 0, index * row - top, edge, row);
       const weight = /** @type {HTMLElement} */ (option.lastElementChild);
       const text = isIn ? average(bundles, cell) : "";
       if (weight.textContent === text) continue;
@@ -80,15 +84,15 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
   }, [held?.side, held?.index, length]);
 
   const scroll = () => {
-    setFirst(Math.max(0, Math.floor(/** @type {HTMLElement} */ (box.current).scrollTop / ROW) - MARGIN));
+    setFirst(Math.max(0, Math.floor(/** @type {HTMLElement} */ (box.current).scrollTop / row) - MARGIN));
     paint();
   };
   /** Scroll so far that a word is in sight. @param {number} index */
   const reveal = (index) => {
     const list = /** @type {HTMLElement} */ (box.current);
-    if (index * ROW < list.scrollTop) list.scrollTop = index * ROW;
-    else if ((index + 1) * ROW > list.scrollTop + height) list.scrollTop = (index + 1) * ROW - height;
-    setFirst(Math.max(0, Math.floor(list.scrollTop / ROW) - MARGIN));
+    if (index * row < list.scrollTop) list.scrollTop = index * row;
+    else if ((index + 1) * row > list.scrollTop + height) list.scrollTop = (index + 1) * row - height;
+    setFirst(Math.max(0, Math.floor(list.scrollTop / row) - MARGIN));
   };
   const wordOf = (/** @type {Event} */ event) => {
     const option = /** @type {HTMLElement} */ (event.target).closest?.("[data-side]");
@@ -130,7 +134,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
       ${indices.map(
         (
           index,
-        ) => html`<${Option} key=${index} side=${which} index=${index} label=${labels[places[index]]} count=${places.length}
+        ) => html`<${Option} key=${index} side=${which} index=${index} row=${row} label=${labels[places[index]]} count=${places.length}
         isCurrent=${current.side === which && tab === index} isHeld=${held?.side === which && held.index === index}
         description=${current.side === which && tab === index ? describe(bundles, which, index, attention) : ""} />`,
       )}
@@ -139,23 +143,21 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
   return html`<div class="columns-head" aria-hidden="true"><span>queries</span><span>keys</span></div>
     <div class=${`word-lists ${bundles.length > 1 ? "several" : ""}`} ref=${box} style=${{ height: `${height}px` }} onScroll=${scroll} onPointerOver=${point} onPointerLeave=${point}
       onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
-      <div class="inner" style=${{ height: `${length * ROW}px` }}>
+      <div class="inner" style=${{ height: `${length * row}px` }}>
         <div class="lines" ref=${middle} style=${{ height: `${height}px` }}><canvas ref=${canvas} aria-hidden="true"></canvas></div>
         ${column("query")}
         ${column("key")}
       </div>
     </div>
-    <p class="note">${bundles.length > 1 ? `The numbers are means of the ${bundles.length} heads. ` : ""}${
-      error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}. ` : ""
-    }Click a word, or press Enter, to pin it; Escape unpins it.</p>`;
+    ${(bundles.length > 1 || error > 0) && html`<p class="note" ref=${note}>${bundles.length > 1 ? `The numbers are means of the ${bundles.length} heads. ` : ""}${error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}.` : ""}</p>`}`;
 }
 
-/** @param {{side: string, index: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, description: string}} props */
-function Option({ side, index, label, count, isCurrent, isHeld, description }) {
+/** @param {{side: string, index: number, row: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, description: string}} props */
+function Option({ side, index, row, label, count, isCurrent, isHeld, description }) {
   const kind = label.padding ? "padding" : label.special ? "special" : "";
   return html`<div role="option" data-side=${side} data-index=${index} class=${kind} title=${label.text} tabindex=${isCurrent ? 0 : -1}
     aria-selected=${isHeld} aria-setsize=${count} aria-posinset=${index + 1} aria-description=${description || undefined}
-    style=${{ top: `${index * ROW}px` }}><span>${label.text}</span><small></small></div>`;
+    style=${{ top: `${index * row}px`, height: `${row}px` }}><span>${label.text}</span><small></small></div>`;
 }
 
 /** The word to which a key moves from a word; null for other keys. @param {Word} word @param {string} key @param {number} m @param {number} n
@@ -172,13 +174,13 @@ function moved({ side, index }, key, m, n) {
 }
 
 /** Draw a strip of each head's colour behind a word, as strong as the weight. @param {CanvasRenderingContext2D} context
- *  @param {Bundle[]} bundles @param {number} cell @param {number} x @param {number} y @param {number} width */
-function drawStrips(context, bundles, cell, x, y, width) {
+ *  @param {Bundle[]} bundles @param {number} cell @param {number} x @param {number} y @param {number} width @param {number} height */
+function drawStrips(context, bundles, cell, x, y, width, height) {
   const breadth = width / bundles.length;
   bundles.forEach(({ shown, colour }, i) => {
     context.globalAlpha = STRIP * strength(shown, shown.levels[cell]);
     context.fillStyle = colour;
-    context.fillRect(x + i * breadth, y, breadth, ROW);
+    context.fillRect(x + i * breadth, y, breadth, height);
   });
 }
 
