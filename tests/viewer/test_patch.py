@@ -138,7 +138,7 @@ def test_other_choices_are_sent(open_patch, ask):
     answer = ask(intervention=removed, over={"layers": "all", "heads": "all"})
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-4, atol=1e-9)
     page.get_by_role("combobox", name="at", exact=True).select_option("mlp_output")
-    page.get_by_role("combobox", name="change").select_option("put in the other text’s")
+    page.get_by_role("combobox", name="change").select_option("insert the other text’s")
     page.get_by_role("textbox", name="other text").fill("the animal cross")
     expect_measured(page, 10)
     assert table(page)[1] == ["<s>", "the", "animal", "cross", "</s>"]

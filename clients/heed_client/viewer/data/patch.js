@@ -39,7 +39,7 @@ const FAR = 2; // largest shown share of the way
 
 /** @type {Record<Action, string>} */
 export const ACTIONS = {
-  from: "put in the other text’s",
+  from: "insert the other text’s",
   scale: "remove",
   mean: "put in the mean",
   add: "add a direction",
@@ -288,7 +288,7 @@ export const signed = (value) => (value > 0 ? `+${number(value)}` : number(value
 export function recovered({ unchanged, source }, value) {
   const share = source === null ? NaN : (value - unchanged) / (source - unchanged);
   if (!(Math.abs(share) <= FAR)) return ""; // the other text's number is too near to be a measure
-  return minus(`${Math.round(100 * share)}\u00a0% of the change by the other text`);
+  return minus(`${Math.round(100 * share)}\u00a0% of the other text’s effect`);
 }
 
 /** The choices of the settings with changes; undefined, null and {} remove one. @param {Settings["patch"]} patch @param {Partial<Choices>} changes */

@@ -13,7 +13,8 @@ import { cellOf } from "heed/data/matrix.js";
  */
 
 /** Which words are left out where one word is held. @param {Pick<Attention, "isSelf">} attention */
-export const leftOut = ({ isSelf }) => (isSelf ? "without special tokens and itself" : "without special tokens");
+export const leftOut = ({ isSelf }) =>
+  isSelf ? "ignoring special tokens and the word itself" : "ignoring special tokens";
 
 /**
  * The heads, the largest weight first; for one word, its largest weight, without itself, special and hidden words.
