@@ -38,7 +38,8 @@ import { HeatMap } from "heed/views/matrix_view.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const LISTED = 6; // cells
-const ROW = 30; // px
+const ROW = 30; // px, at least
+const OF_WIDTH = 56; // a row is 1 / OF_WIDTH of the width of the window
 const AROUND = 134; // px of the words and bars around the cells
 const TALLEST = 0.62; // of the window's height
 const MOST = 20; // times a direction, by the slider
@@ -55,8 +56,8 @@ export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions
       html`<p class="on-paper">${said(grid)}</p><div class=${actions && !actions.isCurrent && !actions.needed ? "stale-grid" : ""}>
       <${Strongest} grid=${grid} />
       <${GridMap} grid=${grid} settings=${settings} change=${change} />
-      <${Largest} grid=${grid} change=${change} />
-      <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div>`
+      <div class="places"><div><${Largest} grid=${grid} change=${change} /></div>
+      <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div></div>`
     }`;
 }
 
@@ -215,7 +216,7 @@ function GridMap({ grid, settings, change }) {
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * ROW + AROUND)} masked="not measured" whole="whole grid"
+    height=${Math.min(innerHeight * TALLEST, shown.m * Math.max(ROW, innerWidth / OF_WIDTH) + AROUND)} masked="not measured" whole="whole grid"
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
@@ -273,13 +274,14 @@ function Strongest({ grid }) {
 /** @param {{grid: Grid, change: (changes: Partial<Choices>) => void}} props */
 function Largest({ grid, change }) {
   const listed = useMemo(() => ranked(grid).slice(0, LISTED), [grid]);
-  const { indices } = grid;
+  const { indices, choices } = grid;
+  const text = DISTANCES.includes(choices.metric) ? number : signed;
   const pinned = pinnedIn(grid);
   if (grid.status === "running") return null;
   if (!listed.length) return html`<p class="note">Nothing changes.</p>`;
   return html`<h2>Largest changes</h2><ol class="ranking" aria-label="places by change">${listed.map(
     (one) =>
-      html`<li><button aria-current=${pinned?.row === one.row && pinned.column === one.column} onClick=${() => change({ cell: [indices[0][one.row], indices[1][one.column]] })}>${cellTitle(grid, one)} <b>${signed(one.value - grid.unchanged)}</b></button></li>`,
+      html`<li><button aria-current=${pinned?.row === one.row && pinned.column === one.column} onClick=${() => change({ cell: [indices[0][one.row], indices[1][one.column]] })}>${cellTitle(grid, one)} <b>${text(one.value - grid.unchanged)}</b></button></li>`,
   )}</ol>`;
 }
 

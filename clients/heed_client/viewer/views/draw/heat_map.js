@@ -31,6 +31,7 @@ const LINE = 13; // px between the middles of two words
 const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
 const WITH_DECIMALS = 44; // px of a cell with room for five characters
+const FINE = 56; // px of a cell with room for six characters
 const WITH_VALUES = 34; // px of a cell that has its value in it
 
 /** The places of the cells in a canvas of a given width.
@@ -157,7 +158,7 @@ function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }) {
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      const text = short(value, top, w > WITH_DECIMALS, isShare);
+      const text = short(value, top, w > WITH_DECIMALS, isShare, w > FINE);
       hasDots ||= text === DOT;
       context.fillText(text, plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
     }
