@@ -124,6 +124,17 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     assert violations(page) == []
 
 
+def test_all_tools_are_in_one_row_of_a_wide_window(open_page):
+    page = open_page("model=bert&view=tokens&text=the+cat+sat")
+    rows = page.locator(".workspace > .tools, .tokens > .tools")
+    expect(rows).to_have_count(2)
+    for width, is_one in ((1440, True), (600, False)):
+        page.set_viewport_size({"width": width, "height": 900})
+        one, other = (row.bounding_box() for row in rows.all())
+        assert (one["y"] == other["y"]) is is_one
+    assert other["y"] >= one["y"] + one["height"]
+
+
 def test_each_head_has_its_row_below_a_long_text(open_page):
     page = open_page('model=multi_head&view=tokens&query=1&random={"seed":1,"sizes":{"batch":1,"m":100,"n":100}}')
     heads = page.get_by_role("region", name="every head").get_by_role("application")
