@@ -10,11 +10,14 @@ import { usePromise } from "heed/views/hooks.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
 
-const SIDE = 240; // px of the longer side
+const SIDE = 240; // px of the width, at least
+const TALLEST = 0.5; // of the window's height, for all pictures
+const LABEL = 32; // px of the name below a picture
+const GAP = 12; // px between two pictures
 
-/** @param {ViewProps & {seen: Seen, place: number, table: Uint32Array, weights: import("heed/data/picture.js").Weights}} props
- *    `weights` of the large picture */
-export function PictureHeads({ attention, settings, set, seen, place, table, weights }) {
+/** @param {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, weights: import("heed/data/picture.js").Weights}} props
+ *    `weights` of the large picture, `width` for all pictures in px */
+export function PictureHeads({ attention, settings, set, seen, place, table, width, weights }) {
   const { layer, head, direction, combine } = settings;
   const { value } = usePromise(
     async () => ({ attention, layer, rows: await inEveryHead(attention, layer, place, direction) }),
@@ -22,27 +25,40 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wei
   );
   if (attention.heads < 2 || value?.attention !== attention || value.layer !== layer) return null;
   const where = attention.layers > 1 ? ` of ${attention.axis} ${layer}` : "";
+  const { columns, side } = grid(attention.heads, width, seen.image);
   return html`<section class="picture-heads" aria-label="every head"><h2>The same in every head${where}</h2>
-    <div class="head-pictures" style=${{ "--columns": Math.ceil(Math.sqrt(attention.heads)) }}>${value.rows.map(
+    <div class="head-pictures" style=${{ "--columns": columns, "--side": `${side}px` }}>${value.rows.map(
       (row, index) =>
-        html`<${Small} key=${index} kind=${settings.kind} index=${index} isShown=${index === head && combine === "none"} seen=${seen} place=${place}
+        html`<${Small} key=${index} kind=${settings.kind} index=${index} isShown=${index === head && combine === "none"} side=${side} seen=${seen} place=${place}
           weights=${coloured(row, weights.hidden, seen.patches, weights.isDiverging, settings)} table=${table} opacity=${settings.opacity}
           onClick=${() => set({ head: index, heads: [], combine: "none" })} />`,
     )}</div></section>`;
 }
 
-/** @param {{kind: string, index: number, isShown: boolean, seen: Seen, place: number, weights: import("heed/data/picture.js").Weights,
+/** The number of columns in which pictures are widest, and their width. @param {number} count @param {number} width
+ *  @param {Seen["image"]} image */
+function grid(count, width, image) {
+  const height = TALLEST * innerHeight;
+  const sides = Array.from({ length: count }, (_, i) => {
+    const rows = Math.ceil(count / (i + 1));
+    return Math.min(width / (i + 1) - GAP, ((height / rows - LABEL) * image.width) / image.height);
+  });
+  const side = Math.max(...sides);
+  return { columns: sides.indexOf(side) + 1, side };
+}
+
+/** @param {{kind: string, index: number, isShown: boolean, side: number, seen: Seen, place: number, weights: import("heed/data/picture.js").Weights,
  *   table: Uint32Array, opacity: number, onClick: () => void}} props */
-function Small({ kind, index, isShown, seen: { image, patches }, place, weights, table, opacity, onClick }) {
+function Small({ kind, index, isShown, side, seen: { image, patches }, place, weights, table, opacity, onClick }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const theme = useTheme();
   const best = strongest(weights, patches);
-  const scale = SIDE / Math.max(image.width, image.height);
+  const scale = Math.max(SIDE, side) / image.width;
   useEffect(() => {
     if (!canvas.current) return;
     const drawing = new PatchDrawing(patches, scale);
     drawing.paint(canvas.current, image, weights, table, opacity);
     if (drawing.isPatch(place)) drawing.outline(canvas.current, place, "mark", 1);
-  }, [image, weights, table, opacity, place, theme]);
+  }, [image, weights, table, opacity, place, scale, theme]);
   return html`<button class="thumbnail" aria-pressed=${isShown} onClick=${onClick}><canvas ref=${canvas}></canvas>head ${index}${best === null ? "" : html`, up to <b>${valueText(kind, weights.values[best])}</b>`}</button>`;
 }

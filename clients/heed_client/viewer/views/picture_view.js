@@ -18,6 +18,7 @@ import { PictureHeads } from "heed/views/picture_heads.js";
 
 const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
+const BETWEEN = 32; // px between it and the heads
 
 /** @param {PictureProps} props */
 export function PictureView(props) {
@@ -134,8 +135,9 @@ function Picture({ attention, settings, set, shown, seen }) {
           if (position !== null) select(position);
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
-      <p class="note">Click a patch to select it. Rows and columns are counted from 0, starting at the upper left.</p></div>
-      <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights} />
+      <p class="note">Click a patch to select it. Row 0, column 0 is at the upper left.</p></div>
+      <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights}
+        width=${size.width < WIDE ? size.width : size.width - width - BETWEEN} />
     </div>`;
 }
 
