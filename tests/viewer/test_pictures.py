@@ -166,7 +166,9 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     expect(page.get_by_role("region", name="heads by weight").get_by_role("button")).to_have_count(8)
     words.get_by_text("picture (16 patches)").hover()
     expect(page.locator(".readout")).to_contain_text("looks at the picture: ")
-    share = float(page.locator(".readout").inner_text().split(": ")[1].removesuffix("\u00a0%"))
+    said = page.locator(".readout").inner_text().split(": ")[1]
+    assert page.locator("[data-picture]").get_attribute("data-picture").removeprefix("▲ ") == said
+    share = float(said.removesuffix("\u00a0%"))
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box, shares = seen.bounding_box(), []
     for patch in range(16):

@@ -1,5 +1,5 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
-import { faded, levelOf, lineOf } from "heed/data/display.js";
+import { faded, levelOf, lineOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
 import { heading, MARK, ofWord, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
@@ -24,18 +24,18 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   const isFrom = query !== null;
   const [first, count] = patches ? [patches.special, patches.rows * patches.columns] : [-1, 0];
   const isOfPicture = (/** @type {number} */ place) => place >= first && place < first + count;
+  const sum = line?.values.reduce((sum, value, j) => sum + (isOfPicture(line.places[j]) ? value : 0), 0) ?? 0;
+  const beyond = line && sum > line.top ? "▲ " : "";
+  const sumText = line && isFrom ? ` ${beyond}${valueText(settings.kind, sum)}` : "";
   const level = (/** @type {number} */ place) => {
     if (!line || (place === first && !isFrom)) return NaN;
     const { places, values, top } = line;
-    const own =
-      place === first
-        ? values.reduce((sum, value, j) => sum + (isOfPicture(places[j]) ? value : 0), 0)
-        : (values[places.indexOf(isFrom ? place : place - prompt.length)] ?? NaN);
-    return levelOf(own, top, false, settings);
+    const own = values[places.indexOf(isFrom ? place : place - prompt.length)] ?? NaN;
+    return levelOf(place === first ? sum : own, top, false, settings);
   };
   const held = !line ? -1 : isFrom ? prompt.length + query : Number(key);
   const all = [...prompt, ...words];
-  const texts = all.map(({ text }, place) => (place === first ? `picture (${count} patches)` : text));
+  const texts = all.map(({ text }, place) => (place === first ? `picture (${count} patches)${sumText}` : text));
   const breadths = [...widths(texts.slice(0, prompt.length)), ...widths(texts.slice(prompt.length), BOLD)];
   const top = patches ? EDGE : TITLE;
   let [x, y] = [EDGE, top];
@@ -60,7 +60,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   const high = line && !isFrom ? line.top : shown.high;
   parts.push(scale({ ...shown, high, levels: new Float32Array() }, settings, EDGE, y + LINE + 8));
   parts.push(
-    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}</text>`,
+    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}${sumText.includes("▲") ? "; ▲ beyond the scale" : ""}</text>`,
   );
   const height = y + LINE + 70;
   if (patches) return svg(PAGE, height, parts);

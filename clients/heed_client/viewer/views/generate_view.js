@@ -59,11 +59,13 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const isCross = settings.kind === "cross_weights";
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
   const hasPicture = isDrawn && picture && (isCross || patches);
+  const marked = { ...settings, query: place, key: isHeld ? settings.key : (pointed?.column ?? null) };
+  const isOnOneScale = text?.source?.length && place !== null && settings.hidePadding; // the words have its legend
   const alignment =
     isDrawn &&
     isCross &&
     html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and ${picture ? "the patches (row,column), row by row" : "the source, from left to right"}</h2>
-      <${MatrixView} attention=${attention} settings=${settings} set=${set} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`;
+      <${MatrixView} attention=${attention} settings=${marked} set=${set} legend=${isOnOneScale ? "" : undefined} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`;
   return html`
     ${
       actions &&
@@ -180,15 +182,15 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
   const line = shown && active && lineOf(shown, active.row, active.column);
   const hasColours = !isCross || (source && source.length > 0) || active?.row === null; // else only the picture has them
 
-  /** The level of a word, NaN = none, and its weight; of the picture the sum of its patches' weights. @param {HTMLElement} word */
+  const sum = patches && line?.isFrom ? sumOf(line, patches) : NaN; // of the picture
+  const sumText = Number.isFinite(sum) && line ? `${sum > line.top ? "▲ " : ""}${valueText(settings.kind, sum)}` : "";
+
+  /** The level of a word, NaN = none, and its weight. @param {HTMLElement} word */
   const weightOf = (word) => {
     if (!shown || !line) return { level: NaN, value: NaN };
     const { isFrom, places, values, top } = line;
-    let value = values[places.indexOf(placeOf(word, isFrom ? "column" : "row") ?? -1)] ?? NaN;
-    if (patches && isFrom && "picture" in word.dataset)
-      value = values
-        .filter((_, i) => places[i] >= patches.start && places[i] < patches.end)
-        .reduce((sum, one) => sum + one, 0);
+    const own = values[places.indexOf(placeOf(word, isFrom ? "column" : "row") ?? -1)] ?? NaN;
+    const value = "picture" in word.dataset ? sum : own;
     return { level: levelOf(value, top, shown.isDiverging, settings), value };
   };
   const paint = useFrame(() => {
@@ -197,6 +199,7 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
       const share = faded(level);
       word.style.background = share > 0 ? `color-mix(in srgb, ${css(table, level)} ${100 * share}%, transparent)` : "";
       word.style.color = share > 0.5 ? textOn(table, level) : "";
+      if ("picture" in word.dataset) word.dataset.picture = sumText;
       const isActive =
         active !== null &&
         (active.row !== null ? placeOf(word, "row") === active.row : placeOf(word, "column") === active.column);
@@ -314,10 +317,14 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    ${shown && hasColours && html`<div class="tools"><${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} /></div>`}
+    ${shown && hasColours && html`<div class="tools"><${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />${sumText.startsWith("▲") && html`<span>▲ beyond the scale</span>`}</div>`}
     ${words.length > 0 && html`<p class="note">Point at a word; a click, or Enter, pins it. The stronger the line below a word, the more probable it was.</p>`}
   </div>`;
 }
+
+/** The sum of the weights of patches. @param {NonNullable<ReturnType<typeof lineOf>>} line @param {{start: number, end: number}} patches */
+const sumOf = ({ places, values }, { start, end }) =>
+  values.reduce((sum, value, i) => sum + (places[i] >= start && places[i] < end ? value : 0), 0);
 
 /** @param {ViewProps["attention"] | null} attention @param {Word | null} active @param {ReturnType<typeof lineOf>} line  its weights
  *  @param {Other | null} other @param {string} kind @param {number} [error] */

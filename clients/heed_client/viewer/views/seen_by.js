@@ -12,7 +12,7 @@ import { Opacity, OtherTokens } from "heed/views/picture_view.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, children?: unknown}} Props  `place` of the word */
 
-const TALLEST = 0.32; // of the window's height: the text is above
+const TALLEST = 0.35; // of the window's height: the text is above
 
 /** @param {Props} props */
 export function SeenBy(props) {
