@@ -65,7 +65,7 @@ export function NeuronView({ attention, settings, set, run }) {
         </tr>`,
       )}</tbody></table>
       ${pointed && html`<div class="tip" style=${{ transform: `translate(${pointed.left}px, ${pointed.top}px)` }}>${pointed.name} [${pointed.place}] = ${significant(pointed.number)}</div>`}</div>
-      <p class="note">${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
+      <p class="note">${strongestNote(tops)} ${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
         the score before softcap, biases and masks; the weights are the softmax of the scores of keys that are not masked.</p>`
     }`;
 }
@@ -83,6 +83,10 @@ export const largestKeys = (weights) =>
 /** The numbers of the strongest colours of the query, the keys and the products.
  *  @param {import("heed/server/neurons.js").Neurons} neurons */
 export const topsOf = ({ query, keys, products }) => [[query], keys, products].map(topOf);
+
+/** What the strongest colours stand for. @param {number[]} tops  of the query, the keys and the products */
+export const strongestNote = ([query, keys, products]) =>
+  `The strongest colour stands for: query ${format(query)}, keys ${format(keys)}, products ${format(products)}.`;
 
 /** The largest absolute number. @param {Float32Array[]} rows */
 const topOf = (rows) =>
