@@ -50,7 +50,9 @@ def test_each_step_of_a_pair(open_page):
     np.testing.assert_allclose(cells(page, "scores of the query"), scores[1], atol=ERROR)
     headings = page.locator("ol.steps").get_by_role("heading")
     expect(headings.filter(has_text="score")).to_have_text(["mask: the score", "scores of query 1"])
-    expect(page.locator("ol.steps")).to_contain_text(f"lse = ln Σ exp(score) = {np.log(np.exp(scores[1]).sum()):.4g}")
+    expect(page.locator("ol.steps")).to_contain_text(f"lse = ln Σ exp(score) = {np.log(np.exp(scores[1]).sum()):.4f}")
+    shown = page.get_by_role("list", name="products").locator("data").all_inner_texts()
+    assert {len(text.split(".")[1]) for text in shown} == {4}
     np.testing.assert_allclose(cells(page, "weight times value"), weights[1, 2] * v[2], atol=ERROR)
     np.testing.assert_allclose(cells(page, "output"), weights[1] @ v, atol=ERROR)
     expect(page.locator(".formula .katex")).to_be_visible()

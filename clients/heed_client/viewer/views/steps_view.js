@@ -1,6 +1,6 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
 import { html, useState } from "vendor/preact.js";
-import { percent, significant } from "heed/data/display.js";
+import { format, percent } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -80,10 +80,10 @@ function Pair({ steps, query, cells }) {
     }
     ${
       power !== null &&
-      html`<${Step} title=${`scores of query ${query}`} formula=${`lse = ln Σ exp(score) = ${significant(/** @type {number} */ (lse))}`} size=${scores.length}>
+      html`<${Step} title=${`scores of query ${query}`} formula=${`lse = ln Σ exp(score) = ${format(/** @type {number} */ (lse))}`} size=${scores.length}>
         <${Cells} label="scores of the query" values=${scores} /><//>`
     }
-    ${one(power === null ? "weight" : "softmax: the weight", power === null ? "not exp(score − lse)" : `exp(score − lse) = exp(${significant(score)} − ${significant(/** @type {number} */ (lse))})`, "weight", weight)}
+    ${one(power === null ? "weight" : "softmax: the weight", power === null ? "not exp(score − lse)" : `exp(score − lse) = exp(${format(score)} − ${format(/** @type {number} */ (lse))})`, "weight", weight)}
     ${value && html`<${Step} title=${`value ${key}`} formula=${`V[${key}]`} size=${value.values.length}>${cells(value, "value")}<//>`}
     <${Projected} name="value" letter="v" place=${key} values=${projected?.value} />
     ${
@@ -110,7 +110,7 @@ const Step = ({ title, formula = "", size = 0, children }) => html`<li><div><h3>
 
 /** @param {{label: string, value: number}} props */
 const Result = ({ label, value }) =>
-  html`<data class="result" aria-label=${label} value=${value}>${significant(value)}</data>`;
+  html`<data class="result" aria-label=${label} value=${value}>${format(value)}</data>`;
 
 /** A number with up to four digits, and at least the decimals of the pictures. @param {number} number */
 function digitsOf(number) {
@@ -132,7 +132,7 @@ function Cells({ label, values, onEdit }) {
         onEdit
           ? html`<${NumberField} type="text" inputmode="decimal" aria-label=${`${label} ${l}`} value=${digitsOf(number)}
             onNumber=${(/** @type {number | undefined} */ next) => next !== undefined && onEdit(l, next)} />`
-          : html`<data value=${number}>${significant(number)}</data>`
+          : html`<data value=${number}>${format(number)}</data>`
       }</li>`,
     )}
     ${!isOpen && html`<li><button onClick=${() => setOpen(true)}>${values.length - FOLDED} more</button></li>`}
