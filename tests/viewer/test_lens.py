@@ -51,13 +51,14 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         page.get_by_role("gridcell").nth(2 * len(WORDS) + column).click()
         likeliest = [named(lens, layer, column)[0] for layer in range(3)]
         first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
-        where = [
-            "From the embeddings on, the prediction is",
-            "From layer 0 on, the prediction is",
-            "Only the last layer settles the prediction",
+        word = f"“{likeliest[-1]}”"
+        sentence = [
+            f"From the embeddings on, the prediction is {word}.",
+            f"From layer 0 on, the prediction is {word}.",
+            f"{word} becomes the prediction only in the last layer.",
         ][first]
         said = page.get_by_role("region", name="most likely tokens")
-        expect(said).to_contain_text(f"{where} “{likeliest[-1]}”.")
+        expect(said).to_contain_text(sentence)
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 
@@ -118,7 +119,7 @@ def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_
     underlined = [rank == 1 for row in lens["ranks"] for rank in row]
     assert texts[-1].text.endswith("Underlined: the token that comes next.") == any(underlined)
     settled = [named(lens, i, j)[0] == named(lens, 2, j)[0] for i in range(3) for j in range(7)]
-    cells = [text for text in texts if text.get("font-size") == "11"]
+    cells = [text for text in texts if text.get("font-size") == "11" and text.get("fill")]
     assert [text.get("text-decoration") == "underline" for text in cells] == underlined
     assert [text.get("font-weight") == "700" for text in cells] == settled
     take(page, "HTML page").save_as(tmp_path / "saved.html")

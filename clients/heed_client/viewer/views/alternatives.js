@@ -21,7 +21,7 @@ export function Alternatives({ text: { tokens, words }, place, actions, isWarm }
     [isUnknown, isUnknown && tokens[place].id, place],
   );
   if (place === null || !tokens[place])
-    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">The tokens that were probable at the place of a generated word, once you point at one.</p></section>`;
+    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">Point at a generated word to see which tokens were probable in its place.</p></section>`;
   const { id, token, probability, alternatives } = tokens[place];
   if (isUnknown) {
     const why =
@@ -44,5 +44,5 @@ export function Alternatives({ text: { tokens, words }, place, actions, isWarm }
           : html`<span class="row" aria-current=${isOwn}>${name}</span>`
       }</li>`;
     })}</ol>
-    <p class="note">${choose && "Tokens that could come here. A click on one continues from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
+    <p class="note">${choose && "Other possible tokens. Click one to continue from it."}${isWarm && " Probabilities before temperature."}</p></section>`;
 }

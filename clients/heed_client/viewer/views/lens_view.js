@@ -179,7 +179,7 @@ function settledIn(lens, column) {
   const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
   const where = layerName(lens, row).replace(/^emb/, "the emb");
   return row === last
-    ? `Only the last layer settles the prediction “${word}”.`
+    ? `“${word}” becomes the prediction only in the last layer.`
     : `From ${where} on, the prediction is “${word}”.`;
 }
 
