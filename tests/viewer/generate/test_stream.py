@@ -298,6 +298,9 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     assert texts[: len(words)] == words
     assert texts[-1] == f"gpt, layer 0, head 0: what “{words[len(PROMPT) + 5]}” looks at"
     boxes = svg.findall("{*}rect")[1 : 1 + len(words)]
+    chances = np.array([token["probability"] for token in answer["generated"]])
+    lines = [float(line.get("stroke-opacity")) for line in svg.findall("{*}line")]
+    np.testing.assert_allclose(lines, chances / chances.max(), atol=0.006)
     fills = [rect.get("fill") for rect in boxes]
     greys = np.array([ImageColor.getrgb(fill.replace(" ", ","))[0] for fill in fills])
     weights = row(answer["generated"][5])

@@ -7,6 +7,7 @@ import { escape } from "heed/save/document.js";
 import {
   CELL,
   heading,
+  NAME_LINE,
   round,
   scale,
   scaleName,
@@ -24,6 +25,7 @@ import {
 
 const LINE = 18; // height of a further line of a title
 const GAP = 24; // between two matrices
+const CHARACTER = 6.6; // px of a character of a scale's name
 const WIDEST = 1600; // all cells with numbers, side by side
 
 /** @typedef {{attention: Pick<Attention, "rows" | "columns">, shown: Shown, settings: Settings, title: string, axes?: [rows: string, columns: string],
@@ -37,8 +39,12 @@ export function heatMaps(panels, title = "") {
   const room = roomFor(panels);
   const { left, top, cell } = room;
   const most = Math.max(...panels.map(({ shown }) => shown.n));
-  const legends = panels.map(({ shown, settings, named }) => named?.name ?? scaleName(shown, settings));
-  const breadth = left + Math.max(most * cell + 4, 300, width(legends, 1));
+  const wide = Math.max(most * cell + 4, 300); // a longer name of a scale has several lines
+  const names = panels.map(({ shown, settings, named }) =>
+    wrapped(named?.name ?? scaleName(shown, settings), Math.floor(wide / CHARACTER)),
+  );
+  const more = NAME_LINE * (Math.max(...names.map((lines) => lines.length)) - 1);
+  const breadth = left + wide;
   const titles = panels.map((panel) => wrapped(panel.title, Math.floor(breadth / TITLE_CHARACTER)));
   const above = title ? LINE + 4 : 0;
   const hasTitles = panels.some((panel) => panel.title);
@@ -46,9 +52,9 @@ export function heatMaps(panels, title = "") {
   let [x, bottom] = [0, 0];
   const parts = panels.map((panel, i) => {
     const named = `<text y="${above + 20}" font-weight="600" font-size="14">${tspans(titles[i])}</text>`;
-    const part = `<g transform="translate(${round(x)} 0)">${named}<g transform="translate(0 ${start})">${heatMap(panel, room)}</g></g>`;
+    const part = `<g transform="translate(${round(x)} 0)">${named}<g transform="translate(0 ${start})">${heatMap(panel, room, names[i])}</g></g>`;
     x += breadth + (panels.length > 1 ? GAP : 0);
-    bottom = Math.max(bottom, start + top + panel.shown.m * cell + 60);
+    bottom = Math.max(bottom, start + top + panel.shown.m * cell + 60 + more);
     return part;
   });
   return svg(Math.max(x, title.length * TITLE_CHARACTER + 16), bottom, [...(title ? [heading(title)] : []), ...parts]);
@@ -94,8 +100,8 @@ const tspans = (lines) => {
   return spaced.map((line, i) => `<tspan x="8" dy="${i ? LINE : 0}">${escape(line)}</tspan>`).join("");
 };
 
-/** @param {Panel} panel @param {Room} room */
-function heatMap(panel, room) {
+/** @param {Panel} panel @param {Room} room @param {string[]} name  of the scale, in lines */
+function heatMap(panel, room, name) {
   const { shown, settings, named } = panel;
   const { cell, left, top } = room;
   const table = palette(settings.palette, shown.isDiverging, false);
@@ -111,8 +117,8 @@ function heatMap(panel, room) {
     ...wordsAround(panel, room),
     ...numbers,
     ...framesAround(shown, place(shown.rows, settings.query), place(shown.columns, settings.key), grid),
-    hasDots ? `<text x="${left}" y="${below + 56}">${DOT} rounds to 0</text>` : "",
-    scale(shown, settings, left, below + 8, undefined, named),
+    hasDots ? `<text x="${left}" y="${below + 56 + NAME_LINE * (name.length - 1)}">${DOT} rounds to 0</text>` : "",
+    scale(shown, settings, left, below + 8, undefined, { ...named, name: name.join("\n") }),
   ].join("\n");
 }
 

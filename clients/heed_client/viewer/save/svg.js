@@ -13,7 +13,8 @@ export const TITLE = 32; // height of a title
 export const TITLE_CHARACTER = 0.62 * 14; // width of its characters, on average
 export const MARK = "#1d4e89"; // of what is selected
 export const PAGE = 720; // width of the words of a text
-const SCALE = 192; // width of the colours of the scale
+export const NAME_LINE = 15; // height of a further line of a scale's name
+const SCALE = 256; // width of the colours of the scale
 
 /** An output as a title has it. @param {string} kind */
 export const said = (kind) => kind.replaceAll("_", " ");
@@ -28,14 +29,14 @@ export const ofLargest = ({ range }) => (range === "row" ? "of the row’s large
 export const heading = (text, more = "") =>
   `<text x="8" y="20" font-weight="600" font-size="14">${escape(text)}${more}</text>`;
 
-/** @typedef {{marks: {level: number, text: string}[], name: string}} Named  the numbers of a scale, and what they are */
+/** @typedef {{marks: {level: number, text: string}[], name: string}} Named  the numbers of a scale, and what they are, in lines */
 /** The colours with their numbers, and what they stand for. @param {Shown} shown @param {Settings} settings
  *  @param {number} x @param {number} y @param {string} [of]  of what a colour is a share, where that differs
- *  @param {Named} [named]  of a matrix that is not of attention */
+ *  @param {Partial<Named>} [named]  of a matrix that is not of attention */
 export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "", named) {
   const table = palette(settings.palette, shown.isDiverging, false);
   const own = { marks: ticks(shown, settings.scale, isOfWeights(settings.kind)), name: scaleName(shown, settings, of) };
-  return colourScale(table, named ?? own, x, y);
+  return colourScale(table, { ...own, ...named }, x, y);
 }
 
 /** Any colours with their numbers. @param {Uint32Array} table @param {Named} named @param {number} x @param {number} y
@@ -49,9 +50,12 @@ export function colourScale(table, { marks, name }, x, y, opacity) {
   if (opacity) parts.unshift(`<rect x="${round(x)}" y="${y}" width="${SCALE}" height="8" fill="${PALE}"/>`);
   for (const { level, text } of marks)
     parts.push(
-      `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
+      `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="11">${escape(text)}</text>`,
     );
-  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(name)}</text>`);
+  const lines = name
+    .split("\n")
+    .map((line, i) => `<text x="${round(x)}" y="${y + 34 + NAME_LINE * i}">${escape(line)}</text>`);
+  parts.push(...lines);
   return parts.join("\n");
 }
 

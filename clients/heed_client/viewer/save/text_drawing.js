@@ -9,6 +9,7 @@ const EDGE = 8;
 const LINE = 24; // height of a line
 const BOLD = 600; // of a generated word
 const BLANK = 4;
+const UNKNOWN = 0.6; // opacity of the line below a word of unknown probability
 
 /** @typedef {import("heed/page/generation.js").Text} Text */
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
@@ -16,7 +17,7 @@ const BLANK = 4;
 /** @param {import("heed/data/attention.js").Attention} attention @param {import("heed/data/display.js").Shown} shown
  *  @param {import("heed/data/state.js").Settings} settings @param {string} title  name of the model
  *  @param {Text} text @param {Patches} [patches]  in the prompt of a picture that is above: one word for all, and no title */
-export function toTextSvg(attention, shown, settings, title, { prompt, words }, patches) {
+export function toTextSvg(attention, shown, settings, title, { prompt, words, tokens }, patches) {
   const table = palette(settings.palette, false, false);
   const { key } = settings;
   const query = settings.query ?? (key === null ? words.length - 1 : null); // as in the view, the last word
@@ -37,6 +38,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
   const all = [...prompt, ...words];
   const texts = all.map(({ text }, place) => (place === first ? `picture (${count} patches)${sumText}` : text));
   const breadths = [...widths(texts.slice(0, prompt.length)), ...widths(texts.slice(prompt.length), BOLD)];
+  const most = Math.max(...tokens.map(({ probability }) => probability ?? 0)) || 1;
   const top = patches ? EDGE : TITLE;
   let [x, y] = [EDGE, top];
   const parts = all.map(({ joined, special }, place) => {
@@ -52,17 +54,24 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }, 
     x += width;
     const ring = place === held ? ` stroke="${MARK}" stroke-width="2"` : "";
     const colour = share > 0.5 ? textOn(table, own) : isNew ? "#000" : "#555";
+    const chance = isNew ? (tokens[place - prompt.length].probability ?? UNKNOWN * most) / most : 0;
     return (
+      (isNew
+        ? `<line x1="${round(left)}" x2="${round(x)}" y1="${y + 19}" y2="${y + 19}" stroke="${MARK}" stroke-width="2" stroke-opacity="${round(chance)}"/>`
+        : "") +
       `<rect x="${round(left)}" y="${y}" width="${round(width)}" height="18" rx="3" fill="${css(table, own)}" fill-opacity="${round(share)}"${ring}/>` +
       `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${font}>${escape(text)}</text>`
     );
   });
   const high = line && !isFrom ? line.top : shown.high;
+  parts.push(
+    `<text x="${EDGE}" y="${y + LINE + 78}">The stronger the line below a word, the more probable it was.</text>`,
+  );
   parts.push(scale({ ...shown, high, levels: new Float32Array() }, settings, EDGE, y + LINE + 8));
   parts.push(
     `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}${sumText.includes("▲") ? "; ▲ beyond the scale" : ""}</text>`,
   );
-  const height = y + LINE + 70;
+  const height = y + LINE + 88;
   if (patches) return svg(PAGE, height, parts);
   const word = held >= 0 ? ofWord(all[held].text, isFrom) : "";
   parts.push(heading(`${title}, ${placeOf(attention, settings)}${word}`));
