@@ -87,7 +87,8 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
         name, one, other = texts[7 + 3 * i : 10 + 3 * i]
         assert name == f"{i} {word}"
         assert (abs(number(one) - score) <= 6e-5, other) == (True, percent(weight))
-    expect(page.get_by_text(" ".join(texts[-3:-1]))).to_be_visible()  # as the page says it
+    for said in (" ".join(texts[-3:-1]), texts[-1]):
+        expect(page.get_by_text(said)).to_be_visible()  # as the page says it
     bars = len(answer.tokens)
     assert len(svg.findall("{*}rect")) == 1 + bars + answer["query"].shape[-1] * (1 + 2 * bars)
 

@@ -204,6 +204,7 @@ def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, h
     assert list(map(len, cells)) == [9 * 9 + 1 + 64] * 3  # with the frame and the scale
     shown = [page.locator(".sides .legend").nth(i).locator("small").last.inner_text() for i in range(3)]
     assert [words[-2] for words in texts] == shown  # the largest number of each scale
+    assert texts[2][-1] == "difference of weights in percentage points, linear scale"  # in two lines
     largest = heed.attend("bert", text=TEXT).weights[0, [3, 1]].max()
     assert shown[:2] == [percent(largest)] * 2
     frames = [[float(rects[81].get(name)) for name in ("x", "y", "width", "height")] for rects in cells]

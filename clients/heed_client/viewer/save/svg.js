@@ -52,10 +52,9 @@ export function colourScale(table, { marks, name }, x, y, opacity) {
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="11">${escape(text)}</text>`,
     );
-  const lines = name
-    .split("\n")
-    .map((line, i) => `<text x="${round(x)}" y="${y + 34 + NAME_LINE * i}">${escape(line)}</text>`);
-  parts.push(...lines);
+  const [first, ...rest] = name.split("\n").map(escape);
+  const more = rest.map((line) => ` <tspan x="${round(x)}" dy="${NAME_LINE}">${line}</tspan>`).join("");
+  parts.push(`<text x="${round(x)}" y="${y + 34}">${first}${more}</text>`);
   return parts.join("\n");
 }
 
