@@ -77,7 +77,8 @@ def test_what_a_head_changes(open_page, answers):
     grid, maps = (page.locator(name).bounding_box() for name in (".grid-of-heads", ".results .sides"))
     assert grid["x"] + grid["width"] < maps["x"]
     third, listed = (page.locator(f".results .sides > {name}").bounding_box() for name in ("section >> nth=2", "div"))
-    assert listed["x"] > third["x"] + third["width"] and listed["y"] == pytest.approx(third["y"], abs=20)  # 2 x 2
+    assert listed["x"] > third["x"] + third["width"]
+    assert listed["y"] == pytest.approx(third["y"], abs=20)  # 2 x 2
     ranked = page.locator(".ranking button")
     expect(ranked).to_have_count(4)  # heads of the same layer do not change
     expect(ranked.first).to_have_text(f"layer 1, head {most} {points(change[1, most], '')}")

@@ -26,7 +26,8 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     words = page.get_by_role("group", name="words")
     words.get_by_role("button", name="cat").click()
     expect(page.locator(".headline")).to_contain_text("“cat” → …")
-    expect(page.locator(".headline")).to_contain_text("by the largest weight (ignoring special tokens and the word itself)")
+    ranking = "by the largest weight (ignoring special tokens and the word itself)"
+    expect(page.locator(".headline")).to_contain_text(ranking)
     largest = np.delete(weights[:, 2, :], [0, 2, weights.shape[-1] - 1], axis=1).max(1)
     expect(page.locator(".ranking button").first).to_contain_text(f"head {largest.argmax()}")
     words.get_by_role("button", name="mat").click()

@@ -107,7 +107,8 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     top = max(weights[1].max(), weights[:, 2].max())
     expect(largest).to_have_text(percent(top))
     ranked = page.get_by_role("region", name="heads by weight").get_by_role("heading")
-    expect(ranked).to_have_text("Heads ranked by the largest weight from “cat” (ignoring special tokens and the word itself)")
+    title = "Heads ranked by the largest weight from “cat” (ignoring special tokens and the word itself)"
+    expect(ranked).to_have_text(title)
     map_.press("ArrowDown")  # the next head
     expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("2")
     expect(heads.locator(".tip")).to_be_hidden()  # cells have their numbers
