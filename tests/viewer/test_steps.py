@@ -181,9 +181,9 @@ def test_small_numbers_keep_their_digits(open_page):
     paste(page, query=[[0.02, 0.0]], key=[[0.02, 1.0]], value=[[0.00004, 1.0]], attn_mask=[[0.1]])
     expect(page.locator("ol.steps").get_by_label("sum of the products", exact=True)).to_have_text("0.0004")
     expect(page.locator("ol.steps")).to_contain_text("+ 0.1")
-    expect(page.get_by_role("list", name="products").locator("data")).to_have_text(["0.0004", "0"])
+    expect(page.get_by_role("list", name="products").locator("data")).to_have_text(["0.0004", "0.0000"])
     output = page.get_by_role("list", name="output", exact=True)
-    expect(output.locator("data")).to_have_text(["4.00e−5", "1"])
+    expect(output.locator("data")).to_have_text(["4.00e−5", "1.0000"])
 
 
 def test_a_head_that_is_switched_off(open_page, heed):
@@ -192,7 +192,7 @@ def test_a_head_that_is_switched_off(open_page, heed):
     masked = heed.attend("multi_head", **request, head_mask=[[0 if head == 1 else 1 for head in range(heads)]])
     page = open_page("model=multi_head&view=steps&query=0&key=0&head=1&ablated=[[0,1]]")
     wait_for(page, "weight", masked.weights[0, 1, 0, 0])
-    expect(page.locator("ol.steps").get_by_label("weight", exact=True)).to_have_text("0")
+    expect(page.locator("ol.steps").get_by_label("weight", exact=True)).to_have_text("0.0000")
     page.goto(page.url.partition("#")[0] + "#model=encoder&view=steps")  # without query and key
     expect(page.get_by_role("tab", name="Steps")).to_have_count(0)
     expect(page.get_by_role("tab", name="Ablate")).to_be_visible()

@@ -298,7 +298,7 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     assert texts[: len(words)] == words
     assert texts[-1] == f"gpt, layer 0, head 0: what “{words[len(PROMPT) + 5]}” looks at"
     boxes = svg.findall("{*}rect")[1 : 1 + len(words)]
-    chances = np.array([token["probability"] for token in answer["generated"]])
+    chances = np.array([token["next_tokens"][0]["probability"] for token in answer["generated"]])
     lines = [float(line.get("stroke-opacity")) for line in svg.findall("{*}line")]
     np.testing.assert_allclose(lines, chances / chances.max(), atol=0.006)
     fills = [rect.get("fill") for rect in boxes]
