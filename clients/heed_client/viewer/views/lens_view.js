@@ -177,7 +177,12 @@ function settledIn(lens, column) {
   const last = lens.guesses.length - 1;
   const [{ id, word }] = lens.guesses[last][column];
   const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
+  const first = lens.guesses.findIndex((layer) => layer[column][0].id === id);
   const where = layerName(lens, row).replace(/^emb/, "the emb");
+  if (first < row) {
+    const before = layerName(lens, first).replace(/^emb/, "the emb");
+    return `“${word}” is the most likely token of ${before}, and again ${row === last ? "of the last layer" : `from ${where} on`}.`;
+  }
   return row === last
     ? `“${word}” becomes the prediction only in the last layer.`
     : `From ${where} on, the prediction is “${word}”.`;
@@ -194,5 +199,5 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
     )}</tbody></table>
     <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
-    <p>${rank === null || next === null ? "The text ends here." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
+    <p>${rank === null || next === null ? "There is no next token: the text ends here." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
 }
