@@ -100,8 +100,8 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     before, after = (f"{value:.4g}".replace("-", "−") for value in ends)
     expect(page.locator(".strongest")).to_contain_text(f"{said}: {before} → {after}")
     lines = page.locator(".explained small").all_inner_texts()
-    assert lines[:2] == ["One place at a time gets what the other text has there.", HIDDEN]
-    assert "The logit of the first token less that of the second." in lines
+    assert lines[:2] == ["One place at a time is replaced by the other text’s activation.", HIDDEN]
+    assert "The logit of the first token minus that of the second." in lines
     aligned = page.get_by_role("list", name="what is put in their place").get_by_role("listitem")
     expect(aligned).to_have_count(7)
     expect(aligned.nth(2)).to_have_text("animal in its place street")

@@ -55,7 +55,7 @@ export const METRICS = {
 /** The meaning of each choice, in one line. */
 export const MEANINGS = {
   change: {
-    from: "One place at a time gets what the other text has there.",
+    from: "One place at a time is replaced by the other text’s activation.",
     scale: "One place at a time is set to 0.",
     mean: "One place at a time gets the mean over the positions.",
     add: "The other text’s activation, less that of the third, is added at one place at a time.",
@@ -70,13 +70,13 @@ export const MEANINGS = {
   grid: "What the rows and the columns of the map are.",
   fixed: "Changed all at once, or one of them alone.",
   measure: {
-    logit_difference: "The logit of the first token less that of the second.",
+    logit_difference: "The logit of the first token minus that of the second.",
     probability: "How probable the model finds the token.",
     kl: "How far all probabilities move; 0 means no change.",
     total_variation: "How much probability goes to other tokens; 0 is none, 1 is all.",
     cosine_distance: "How far the output turns; 0 means no change.",
   },
-  position: "The token whose answer is measured.",
+  position: "The prediction after this token is measured.",
 };
 
 /** Metrics that are 0 without changes, and never below. */

@@ -108,6 +108,7 @@ export function placeOf({ layers, axis }, { layer, head, combine }) {
   return said.filter(Boolean).join(", ");
 }
 
+const NAMED = 4; // heads that are switched off; of more their number is said
 const LONGEST = 28; // characters of a text in a name
 
 /** A text in a name: if it is long, from the word before the first difference from the other text.
@@ -170,10 +171,14 @@ function namesInSentence([first, second], one, other) {
   return [first, layer && second.startsWith(layer) ? second.slice(layer.length + 1) : second];
 }
 
-/** The head that is switched off, or how many are. @param {Attention} attention @param {Settings} settings */
+/** The heads that are switched off, or how many are. @param {Attention} attention @param {Settings} settings */
 export const headsOff = (attention, settings) => {
   const { ablated } = settings;
-  if (ablated.length !== 1) return `${ablated.length} heads off`;
+  if (ablated.length > NAMED) return `${ablated.length} heads off`;
+  if (ablated.length > 1) {
+    const names = ablated.map(([layer, head]) => (attention.layers > 1 ? `${layer}.${head}` : head));
+    return `${attention.layers > 1 ? "" : "heads "}${names.join(", ")} off`;
+  }
   const [[layer, head]] = ablated;
   return `${placeOf(attention, { ...settings, layer, head, combine: "none" })} off`;
 };
