@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -31,6 +32,8 @@ log = logging.getLogger("heed")
 TOKENIZER_FILE = "tokenizer.json"
 MAX_PIECE_TOKENS = 1 << 13  # converted in one call; about a millisecond
 LONG_TEXT = 1 << 17  # characters; the tokens cut off a shorter text are freed in some milliseconds
+PAIR_MARGIN = 64  # tokens of the longer text of a pair beyond those of the other
+MAX_PAIRED_TOKENS = 1 << 20  # of all pieces that the library makes of a pair
 T = TypeVar("T")
 Text = str | tuple[str, str]  # alone, or a pair
 JsonRow = list[bytes]  # the elements of a JSON list, some in each piece, without brackets
@@ -166,32 +169,52 @@ class Tokenizer:
         self, texts: Sequence[Text], longest: int | None, special_tokens: bool
     ) -> tuple[list[Any], list[bool]]:
         """The library's encodings of ``texts``, truncated to ``longest`` tokens, and whether each was."""
-        if longest is None or max(map(_characters, texts)) <= LONG_TEXT:
+        if longest is None or all(_characters(text) <= _most_characters(text, longest) for text in texts):
             encodings = self._encode(longest, texts, special_tokens)
             return encodings, [longest is not None and bool(encoding.overflowing) for encoding in encodings]
         pairs = [self._encode_long(text, longest, special_tokens) for text in texts]
         return [encoding for encoding, _ in pairs], [truncated for _, truncated in pairs]
 
     def _encode_long(self, text: Text, longest: int, special_tokens: bool) -> tuple[Any, bool]:
-        """As ``_encode_all``, of one text. The library would hold the interpreter's lock to free what it cut off, in
-        pieces of ``longest`` tokens; so only the start of the text is truncated, if its tokens are those of the whole.
+        """As ``_encode_all``, of one text or pair. The library makes pieces of ``longest`` tokens of what it cuts off,
+        of a pair each piece of the one with each of the other, and holds the interpreter's lock to free them. So only
+        the start of each text is truncated, if its tokens are those of the whole.
+
+        Raises:
+            Invalid: of a pair, whose start has other tokens, there would be too many pieces.
         """
         (whole,) = self._encode(None, [text], special_tokens)
         if len(whole) <= longest:
             return whole, False
-        span = whole.token_to_chars(2 * longest)
-        if isinstance(text, str) and span is not None and self._truncation.get("direction", "right") == "right":
-            (start,) = self._encode(longest, [text[: span[1]]], special_tokens)
-            ids = whole.ids
-            places = [place for place, of in enumerate(start.sequence_ids) if of is not None]  # no special tokens
-            if len(start) == longest and all(
-                number == ids[place] and start.token_to_chars(place) == whole.token_to_chars(place)
-                for place, number in zip(places, map(start.ids.__getitem__, places), strict=True)
-            ):
-                return start, True
+        start = self._start(whole, text, longest)
+        if start is not None:
+            (encoding,) = self._encode(longest, [start], special_tokens)
+            if len(encoding) == longest and _is_start(encoding, whole, isinstance(text, str)):
+                return encoding, True
+        if not isinstance(text, str):
+            pieces = prod(2 * whole.sequence_ids.count(index) // longest + 1 for index in range(2))
+            if pieces * longest > MAX_PAIRED_TOKENS:
+                raise Invalid("the model's tokenizer cannot truncate a pair of such long texts; send shorter ones")
         del whole  # its memory is not needed twice
         (encoding,) = self._encode(longest, [text], special_tokens)
         return encoding, True
+
+    def _start(self, whole: Any, text: Text, longest: int) -> Text | None:
+        """The start of a text, or of both of a pair, of more tokens than are kept; None if it is not the start."""
+        if self._truncation.get("direction", "right") != "right":
+            return None
+        if isinstance(text, str):
+            span = whole.token_to_chars(2 * longest)
+            return None if span is None else text[: span[1]]
+        sequence_ids, starts = whole.sequence_ids, list[str]()
+        counts = [sequence_ids.count(index) for index in range(2)]
+        for index, one in enumerate(text):
+            # The longer one stays the longer one, which keeps a token more where they are odd.
+            kept = 2 * longest + (PAIR_MARGIN if counts[index] > counts[1 - index] else 0)
+            if counts[index] > kept:
+                one = one[: whole.token_to_chars(sequence_ids.index(index) + kept)[1]]
+            starts.append(one)
+        return starts[0], starts[1]
 
     def _encode(self, longest: int | None, texts: Sequence[Text], special_tokens: bool) -> list[Any]:
         """The library's encodings of ``texts``, truncated to ``longest`` tokens."""
@@ -332,6 +355,24 @@ def _call(function: Callable[[], T]) -> T:
 
 def _characters(text: Text) -> int:
     return len(text) if isinstance(text, str) else sum(map(len, text))
+
+
+def _most_characters(text: Text, longest: int) -> int:
+    """The characters up to which a text is truncated to ``longest`` tokens at once."""
+    return LONG_TEXT if isinstance(text, str) else 4 * longest
+
+
+def _is_start(start: Any, whole: Any, is_single: bool) -> bool:
+    """Whether the tokens of an encoding, but for special ones, are the first ones of the text or pair ``whole``."""
+    ids, start_ids, sequence_ids = whole.ids, start.ids, start.sequence_ids
+    of_whole = sequence_ids if is_single else whole.sequence_ids
+    shifts = {index: of_whole.index(index) - sequence_ids.index(index) for index in {*sequence_ids} - {None}}
+    return all(
+        start_ids[place] == ids[place + shifts[index]]
+        and start.token_to_chars(place) == whole.token_to_chars(place + shifts[index])
+        for place, index in enumerate(sequence_ids)
+        if index is not None
+    )
 
 
 def _place(index: int, encodings: Sequence[Any]) -> str:

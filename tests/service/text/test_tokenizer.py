@@ -162,3 +162,37 @@ def test_a_long_text_whose_start_does_not_say_its_tokens(options, text, tokens, 
     assert expected[3] == [tokens]
     monkeypatch.setattr(service.tokens.tokenizer, "LONG_TEXT", 50)
     assert encoded_rows(tokenizer, [text], 20, truncation=True) == expected
+
+
+def test_long_pairs_are_truncated_as_the_library_does_at_once(folder, monkeypatch):
+    """Of which the library makes (n / longest)² pieces: the start of both texts is enough."""
+    tokenizer, rng, pieces = load_tokenizer(folder), np.random.default_rng(0), []
+    encode, words = tokenizer._encode, ["the", "cat", "sat", "zzz", "é𝄞"]
+
+    def noted(longest, texts, special_tokens):
+        encodings = encode(longest, texts, special_tokens)
+        pieces.append(len(encodings[0].overflowing))
+        return encodings
+
+    for _ in range(60):
+        longest = int(rng.integers(8, 14))
+        first = int(rng.integers(1, 300))
+        counts = [first, rng.choice([first - 1, first, first + 1, int(rng.integers(1, 300))])]
+        pair = tuple(" ".join(rng.choice(words, max(1, count))) for count in counts)
+        (expected,) = encode(longest, [pair], True)
+        monkeypatch.setattr(tokenizer, "_encode", noted)
+        found = tokenizer.encode([pair], longest, truncation=True)
+        assert found.input_ids[0].tolist() == expected.ids
+        assert listed(found.offsets)[0] == [list(span) for span in expected.offsets]
+        assert found.truncated == [bool(expected.overflowing)]
+    assert max(pieces) < 2000
+    long = " ".join(["cat"] * 20_000)
+    assert tokenizer.encode([(long, long)], 12, truncation=True).input_ids.shape == (1, 12)
+    assert max(pieces) < 2000
+
+
+def test_a_long_pair_whose_start_does_not_say_its_tokens_is_refused(folder):
+    tokenizer = with_options(folder, truncation=TRUNCATION)
+    long = " ".join(["cat"] * 20_000)
+    with pytest.raises(Invalid, match="cannot truncate a pair of such long texts"):
+        tokenizer.encode([(long, long)], 20, truncation=True)
