@@ -4,14 +4,11 @@ The library is written in Rust and releases the interpreter's lock while it enco
 while it converts its results to Python lists, so long results are converted in pieces.
 """
 
-import copy
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -25,16 +22,14 @@ from service.tokens.growing_text import GrowingText
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library; a request uses one thread
 
 if TYPE_CHECKING:
-    import tokenizers
+    pass
 
 log = logging.getLogger("heed")
 
 TOKENIZER_FILE = "tokenizer.json"
 MAX_PIECE_TOKENS = 1 << 13  # converted in one call; about a millisecond
-LONG_TEXT = 1 << 17  # characters; the tokens cut off a shorter text are freed in some milliseconds
-PAIR_MARGIN = 64  # tokens of the longer text of a pair beyond those of the other
-MAX_PAIRED_TOKENS = 1 << 20  # of all pieces that the library makes of a pair
 T = TypeVar("T")
+Span = tuple[int, int]
 Text = str | tuple[str, str]  # alone, or a pair
 JsonRow = list[bytes]  # the elements of a JSON list, some in each piece, without brackets
 
@@ -79,7 +74,7 @@ class Tokenizer:
     def __init__(self, file: Path, placeholder: Placeholder | None = None) -> None:
         import tokenizers
 
-        whole: tokenizers.Tokenizer = _call(lambda: tokenizers.Tokenizer.from_file(str(file)))
+        whole = _call(lambda: tokenizers.Tokenizer.from_file(str(file)))
         self._truncation = whole.truncation or {}
         self.max_length: int | None = self._truncation.get("max_length")  # to which the file truncates
         padding = whole.padding or {}
@@ -87,8 +82,7 @@ class Tokenizer:
         self._pads_left = padding.get("direction") == "left"
         whole.no_padding()
         whole.no_truncation()
-        self._by_length: dict[int | None, tokenizers.Tokenizer] = {None: whole}
-        self._lock = threading.Lock()
+        self._whole: tokenizers.Tokenizer = whole
         self._placeholder = placeholder
 
     def encode(
@@ -115,14 +109,17 @@ class Tokenizer:
         if any(map(self.added_tokens, texts)):
             limit, longest = min((most for most in (limit, longest) if most is not None), default=None), None
             advice = "a text with pictures is not truncated"
-        encodings, truncated = self._encode_all(texts, longest, special_tokens)
-        for index, encoding in enumerate(encodings):
+        encodings = self._encode(texts, special_tokens)
+        kept = [None if longest is None or len(one) <= longest else self._kept(one, longest) for one in encodings]
+        for index, (encoding, spans) in enumerate(zip(encodings, kept, strict=True)):
             # before any list of its tokens is made, for which the interpreter's lock is held
-            if limit is not None and (length := len(encoding) + self._added(encoding)) > limit:
+            count = len(encoding) if spans is None else sum(stop - start for start, stop in spans)
+            if limit is not None and (length := count + self._added(encoding)) > limit:
                 raise Invalid(f"expected at most {limit} tokens, got {length}{_place(index, encodings)}; {advice}")
             if all(encoding.special_tokens_mask):
                 raise Invalid("expected text, got an empty or blank string" + _place(index, encodings))
-        return self._padded([self._row(encoding, decoder_start) for encoding in encodings], truncated)
+        rows = [self._row(one, spans, decoder_start) for one, spans in zip(encodings, kept, strict=True)]
+        return self._padded(rows, [spans is not None for spans in kept])
 
     def added_tokens(self, text: Text) -> int:
         """Upper bound on the tokens that placeholders in ``text`` become, beyond themselves."""
@@ -139,24 +136,24 @@ class Tokenizer:
 
     def token(self, index: int) -> str | None:
         """The token with this id; None where there is none."""
-        token: str | None = self._by_length[None].id_to_token(index)
+        token: str | None = self._whole.id_to_token(index)
         return token
 
     @cached_property
     def unknown_token(self) -> str | None:
         """The token that stands for what is not in the vocabulary; None if there is none, or in a Unigram model."""
-        return getattr(self._by_length[None].model, "unk_token", None)
+        return getattr(self._whole.model, "unk_token", None)
 
     def text_of_tokens(self) -> Callable[[int], str]:
         """A function that takes one token id after the other, and returns the text that it adds.
 
         Special tokens add none, nor does a token that ends within a character.
         """
-        return GrowingText(self._by_length[None], self._special).add
+        return GrowingText(self._whole, self._special).add
 
     @cached_property
     def _special(self) -> frozenset[int]:
-        added = self._by_length[None].get_added_tokens_decoder()
+        added = self._whole.get_added_tokens_decoder()
         return frozenset(index for index, token in added.items() if token.special)
 
     def cut_length(self, limit: int | None, truncation: bool | None) -> int | None:
@@ -165,99 +162,66 @@ class Tokenizer:
             return None
         return min((most for most in (self.max_length, limit) if most is not None), default=None)
 
-    def _encode_all(
-        self, texts: Sequence[Text], longest: int | None, special_tokens: bool
-    ) -> tuple[list[Any], list[bool]]:
-        """The library's encodings of ``texts``, truncated to ``longest`` tokens, and whether each was."""
-        if longest is None or all(_characters(text) <= _most_characters(text, longest) for text in texts):
-            encodings = self._encode(longest, texts, special_tokens)
-            return encodings, [longest is not None and bool(encoding.overflowing) for encoding in encodings]
-        pairs = [self._encode_long(text, longest, special_tokens) for text in texts]
-        return [encoding for encoding, _ in pairs], [truncated for _, truncated in pairs]
+    def _encode(self, texts: Sequence[Text], special_tokens: bool) -> list[Any]:
+        """The library's encodings of whole ``texts``.
 
-    def _encode_long(self, text: Text, longest: int, special_tokens: bool) -> tuple[Any, bool]:
-        """As ``_encode_all``, of one text or pair. The library makes pieces of ``longest`` tokens of what it cuts off,
-        of a pair each piece of the one with each of the other, and holds the interpreter's lock to free them. So only
-        the start of each text is truncated, if its tokens are those of the whole.
+        It does not truncate them: it would keep the rest in pieces, of a pair each of the one with each of the other.
 
         Raises:
-            Invalid: of a pair, whose start has other tokens, there would be too many pieces.
+            Invalid: one cannot be encoded.
         """
-        (whole,) = self._encode(None, [text], special_tokens)
-        if len(whole) <= longest:
-            return whole, False
-        start = self._start(whole, text, longest)
-        if start is not None:
-            (encoding,) = self._encode(longest, [start], special_tokens)
-            if len(encoding) == longest and _is_start(encoding, whole, isinstance(text, str)):
-                return encoding, True
-        if not isinstance(text, str):
-            pieces = prod(2 * whole.sequence_ids.count(index) // longest + 1 for index in range(2))
-            if pieces * longest > MAX_PAIRED_TOKENS:
-                raise Invalid("the model's tokenizer cannot truncate a pair of such long texts; send shorter ones")
-        del whole  # its memory is not needed twice
-        (encoding,) = self._encode(longest, [text], special_tokens)
-        return encoding, True
-
-    def _start(self, whole: Any, text: Text, longest: int) -> Text | None:
-        """The start of a text, or of both of a pair, of more tokens than are kept; None if it is not the start."""
-        if self._truncation.get("direction", "right") != "right":
-            return None
-        if isinstance(text, str):
-            span = whole.token_to_chars(2 * longest)
-            return None if span is None else text[: span[1]]
-        sequence_ids, starts = whole.sequence_ids, list[str]()
-        counts = [sequence_ids.count(index) for index in range(2)]
-        for index, one in enumerate(text):
-            # The longer one stays the longer one, which keeps a token more where they are odd.
-            kept = 2 * longest + (PAIR_MARGIN if counts[index] > counts[1 - index] else 0)
-            if counts[index] > kept:
-                one = one[: whole.token_to_chars(sequence_ids.index(index) + kept)[1]]
-            starts.append(one)
-        return starts[0], starts[1]
-
-    def _encode(self, longest: int | None, texts: Sequence[Text], special_tokens: bool) -> list[Any]:
-        """The library's encodings of ``texts``, truncated to ``longest`` tokens."""
-        tokenizer = self._truncating(longest)
         try:
-            return _call(lambda: tokenizer.encode_batch([*texts], add_special_tokens=special_tokens))
+            return _call(lambda: self._whole.encode_batch([*texts], add_special_tokens=special_tokens))
         except ValueError as error:
             raise Invalid(f"the model's tokenizer cannot encode it: {error}") from None
 
-    def _truncating(self, length: int | None) -> "tokenizers.Tokenizer":
-        """The tokenizer that truncates to ``length`` tokens. The library keeps that in the tokenizer itself."""
-        with self._lock:
-            tokenizer = self._by_length.get(length)
-            if tokenizer is None:
-                tokenizer = copy.deepcopy(self._by_length[None])
-                options = {name: self._truncation[name] for name in ("strategy", "direction") if self._truncation}
-                assert length is not None, "the one that does not truncate is there from the start"
-                tokenizer.enable_truncation(length, **options)
-                self._by_length[length] = tokenizer
-            return tokenizer
+    def _kept(self, encoding: Any, longest: int) -> list[Span]:
+        """The tokens that are left of an encoding with more than ``longest``, from the first to before the last of each
+        span: special ones, and the first or last ones of each text, as many as the library would leave.
 
-    def _row(self, encoding: Any, decoder_start: int | None) -> list[_Piece]:
-        """The tokens of ``encoding``, or a decoder's input of them. ``encoding`` is consumed."""
+        Raises:
+            Invalid: there is no room for them.
+        """
+        sequence_ids = encoding.sequence_ids
+        counts = [sequence_ids.count(index) for index in range(2)]
+        room = longest - (len(encoding) - sum(counts))
+        left = _left(counts, room, self._truncation.get("strategy", "longest_first")) if room > 0 else None
+        if left is None:
+            raise Invalid(f"the model's tokenizer cannot truncate it to {longest} tokens; send a shorter text")
+        spans, place = list[Span](), 0
+        for index, (count, few) in enumerate(zip(counts, left, strict=True)):
+            if few < count:
+                first = sequence_ids.index(index)
+                cut = first + few if self._truncation.get("direction", "right") == "right" else first
+                spans.append((place, cut))
+                place = cut + count - few
+        return [(start, stop) for start, stop in [*spans, (place, len(encoding))] if start < stop]
+
+    def _row(self, encoding: Any, kept: list[Span] | None, decoder_start: int | None) -> list[_Piece]:
+        """The tokens of ``encoding`` that are ``kept``, or a decoder's input of them. ``encoding`` is consumed."""
         sequence_ids = encoding.sequence_ids  # those of its pieces are not known
-        left, encodings = len(encoding), [encoding]
+        spans = kept or [(0, len(encoding))]
         row: list[_Piece] = []
-        if left > MAX_PIECE_TOKENS:
-            encoding.truncate(MAX_PIECE_TOKENS)
-            encodings += encoding.overflowing
         if decoder_start is not None:
-            begins = encoding.ids[0] == decoder_start
+            begins = encoding.ids[spans[0][0]] == decoder_start
             if not begins:
                 row.append(_piece([decoder_start], [0], [self.token(decoder_start) or ""], [(0, 0)], [None]))
-            if not begins or left > 1:
-                left -= 1
+            if not begins or sum(stop - start for start, stop in spans) > 1:
+                spans = [*spans[:-1], (spans[-1][0], spans[-1][1] - 1)]
+        encodings = [encoding]
+        if len(encoding) > MAX_PIECE_TOKENS:
+            encoding.truncate(MAX_PIECE_TOKENS)
+            encodings += encoding.overflowing
         place = 0
-        while encodings and place < left:
+        while encodings:
             part = encodings.pop(0)  # freed one at a time
-            end = min(place + len(part), left)
-            count = end - place
-            lists = part.tokens[:count], part.offsets[:count], sequence_ids[place:end]
-            row += self._pieces(part.ids[:count], part.type_ids[:count], *lists)
-            place = end
+            size = len(part)
+            for start, stop in spans:
+                first, end = max(start - place, 0), min(stop - place, size)
+                if first < end:
+                    lists = part.tokens[first:end], part.offsets[first:end], sequence_ids[place + first : place + end]
+                    row += self._pieces(part.ids[first:end], part.type_ids[first:end], *lists)
+            place += size
         return row
 
     def _pieces(self, ids: list[int], *lists: list[Any]) -> Iterator[_Piece]:
@@ -353,26 +317,19 @@ def _call(function: Callable[[], T]) -> T:
         raise ValueError(str(error).splitlines()[0]) from None
 
 
-def _characters(text: Text) -> int:
-    return len(text) if isinstance(text, str) else sum(map(len, text))
-
-
-def _most_characters(text: Text, longest: int) -> int:
-    """The characters up to which a text is truncated to ``longest`` tokens at once."""
-    return LONG_TEXT if isinstance(text, str) else 4 * longest
-
-
-def _is_start(start: Any, whole: Any, is_single: bool) -> bool:
-    """Whether the tokens of an encoding, but for special ones, are the first ones of the text or pair ``whole``."""
-    ids, start_ids, sequence_ids = whole.ids, start.ids, start.sequence_ids
-    of_whole = sequence_ids if is_single else whole.sequence_ids
-    shifts = {index: of_whole.index(index) - sequence_ids.index(index) for index in {*sequence_ids} - {None}}
-    return all(
-        start_ids[place] == ids[place + shifts[index]]
-        and start.token_to_chars(place) == whole.token_to_chars(place + shifts[index])
-        for place, index in enumerate(sequence_ids)
-        if index is not None
-    )
+def _left(counts: Sequence[int], room: int, strategy: str) -> list[int] | None:
+    """How many tokens of a text, or of both of a pair, the library leaves where there is ``room`` for fewer than all
+    ``counts``; None if it cannot."""
+    first, second = counts
+    if strategy.lower() in ("only_first", "only_second", "onlyfirst", "onlysecond"):
+        target = int(strategy.lower().endswith("second"))
+        left = counts[target] - (first + second - room)
+        return None if left <= 0 else [left, second] if target == 0 else [first, left]
+    less, more = sorted(counts)
+    more = less if less > room else max(less, room - less)
+    if less + more > room:
+        less, more = room // 2, room - room // 2
+    return [more, less] if first > second else [less, more]
 
 
 def _place(index: int, encodings: Sequence[Any]) -> str:

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import tokenizers
 
 import service.tokens.tokenizer
 from service.base.errors import Invalid
@@ -128,7 +129,7 @@ def encoded_rows(tokenizer, texts, limit=None, **options):
 @pytest.mark.parametrize("direction", ["Right", "Left"])
 @pytest.mark.parametrize(("texts", "options"), CASES.values(), ids=CASES)
 def test_long_texts_are_tokenized_as_short_ones_are(texts, options, direction, folder, monkeypatch):
-    """320 tokens in pieces of 7, between which other threads run; and of a truncated text only its start."""
+    """320 tokens in pieces of 7, between which other threads run."""
     tokenizer, sizes, piece = with_padding(folder, direction), [], service.tokens.tokenizer._piece
     expected = encoded_rows(tokenizer, texts, **options)
 
@@ -138,7 +139,6 @@ def test_long_texts_are_tokenized_as_short_ones_are(texts, options, direction, f
 
     monkeypatch.setattr(service.tokens.tokenizer, "_piece", noted)
     monkeypatch.setattr(service.tokens.tokenizer, "MAX_PIECE_TOKENS", 7)
-    monkeypatch.setattr(service.tokens.tokenizer, "LONG_TEXT", 50)
     assert encoded_rows(tokenizer, texts, **options) == expected
     assert 1 <= max(sizes) <= 7
     assert expected[-1][0] == (options.get("limit", 322) < 322)
@@ -156,43 +156,38 @@ LATER = {"type": "Replace", "pattern": {"Regex": "cat(?=.*zzz)"}, "content": "do
     ],
     ids=["of the left", "of which the first tokens depend on the last"],
 )
-def test_a_long_text_whose_start_does_not_say_its_tokens(options, text, tokens, folder, monkeypatch):
-    tokenizer = with_options(folder, **options)
-    expected = encoded_rows(tokenizer, [text], 20, truncation=True)
-    assert expected[3] == [tokens]
-    monkeypatch.setattr(service.tokens.tokenizer, "LONG_TEXT", 50)
-    assert encoded_rows(tokenizer, [text], 20, truncation=True) == expected
+def test_a_long_text_whose_start_does_not_say_its_tokens(options, text, tokens, folder):
+    assert encoded_rows(with_options(folder, **options), [text], 20, truncation=True)[3] == [tokens]
 
 
-def test_long_pairs_are_truncated_as_the_library_does_at_once(folder, monkeypatch):
-    """Of which the library makes (n / longest)² pieces: the start of both texts is enough."""
-    tokenizer, rng, pieces = load_tokenizer(folder), np.random.default_rng(0), []
-    encode, words = tokenizer._encode, ["the", "cat", "sat", "zzz", "é𝄞"]
-
-    def noted(longest, texts, special_tokens):
-        encodings = encode(longest, texts, special_tokens)
-        pieces.append(len(encodings[0].overflowing))
-        return encodings
-
-    for _ in range(60):
-        longest = int(rng.integers(8, 14))
-        first = int(rng.integers(1, 300))
-        counts = [first, rng.choice([first - 1, first, first + 1, int(rng.integers(1, 300))])]
-        pair = tuple(" ".join(rng.choice(words, max(1, count))) for count in counts)
-        (expected,) = encode(longest, [pair], True)
-        monkeypatch.setattr(tokenizer, "_encode", noted)
-        found = tokenizer.encode([pair], longest, truncation=True)
+@pytest.mark.parametrize("direction", ["Right", "Left"])
+@pytest.mark.parametrize("strategy", ["LongestFirst", "OnlyFirst", "OnlySecond"])
+def test_texts_are_truncated_as_by_the_library(strategy, direction, folder):
+    """Which would keep the rest in pieces, of a pair each of the one with each of the other."""
+    tokenizer = with_options(folder, truncation=TRUNCATION | {"strategy": strategy, "direction": direction})
+    library, rng = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")), np.random.default_rng(0)
+    library.no_padding()
+    words = ["the", "cat", "sat", "zzz", "é𝄞"]
+    for _ in range(150):
+        longest = int(rng.integers(5, 20))
+        name = {"LongestFirst": "longest_first", "OnlyFirst": "only_first", "OnlySecond": "only_second"}[strategy]
+        library.enable_truncation(longest, strategy=name, direction=direction.lower())
+        texts = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(2)]
+        text = tuple(texts) if rng.random() < 0.8 else texts[0]
+        try:
+            (expected,) = library.encode_batch([text])
+        except Exception:
+            with pytest.raises(Invalid, match="cannot truncate it"):
+                tokenizer.encode([text], longest, truncation=True)
+            continue
+        found = tokenizer.encode([text], longest, truncation=True)
         assert found.input_ids[0].tolist() == expected.ids
+        assert found.token_type_ids[0].tolist() == expected.type_ids
         assert listed(found.offsets)[0] == [list(span) for span in expected.offsets]
+        assert listed(found.sequence_ids)[0] == expected.sequence_ids
         assert found.truncated == [bool(expected.overflowing)]
-    assert max(pieces) < 2000
-    long = " ".join(["cat"] * 20_000)
-    assert tokenizer.encode([(long, long)], 12, truncation=True).input_ids.shape == (1, 12)
-    assert max(pieces) < 2000
 
 
-def test_a_long_pair_whose_start_does_not_say_its_tokens_is_refused(folder):
-    tokenizer = with_options(folder, truncation=TRUNCATION)
-    long = " ".join(["cat"] * 20_000)
-    with pytest.raises(Invalid, match="cannot truncate a pair of such long texts"):
-        tokenizer.encode([(long, long)], 20, truncation=True)
+def test_long_pairs_take_memory_for_their_own_tokens_alone(folder):
+    long = " ".join(["cat"] * 100_000)
+    assert load_tokenizer(folder).encode([(long, long)], 12, truncation=True).input_ids.shape == (1, 12)
