@@ -321,8 +321,8 @@ def _left(counts: Sequence[int], room: int, strategy: str) -> list[int] | None:
     """How many tokens of a text, or of both of a pair, the library leaves where there is ``room`` for fewer than all
     ``counts``; None if it cannot."""
     first, second = counts
-    if strategy.lower() in ("only_first", "only_second", "onlyfirst", "onlysecond"):
-        target = int(strategy.lower().endswith("second"))
+    if strategy in ("only_first", "only_second"):
+        target = int(strategy == "only_second")
         left = counts[target] - (first + second - room)
         return None if left <= 0 else [left, second] if target == 0 else [first, left]
     less, more = sorted(counts)

@@ -5,9 +5,9 @@ import numpy as np
 from service.base.errors import Invalid
 from service.base.steps import Steps
 from service.tensors.bfloat16 import to_float32
+from service.v2.datatypes import STRINGS_IN_STEP
 
 RANKING_NS = 20  # of a number, at least, to find whether it is among the largest
-CHUNK = 1000  # texts that are written in a step
 
 
 def largest(name: str, array: np.ndarray, k: int, batched: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -44,8 +44,8 @@ def largest(name: str, array: np.ndarray, k: int, batched: bool) -> tuple[np.nda
 def class_texts(values: np.ndarray, indices: np.ndarray) -> Steps[np.ndarray]:
     """Each of the ``values`` as ``value:index``, BYTES of the same shape."""
     texts = np.empty(values.size, np.object_)
-    for start in range(0, values.size, CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, values.size, STRINGS_IN_STEP):
+        part = slice(start, start + STRINGS_IN_STEP)
         pairs = zip(values.reshape(-1)[part].tolist(), indices.reshape(-1)[part].tolist(), strict=True)
         texts[part] = [f"{value:f}:{index}" for value, index in pairs]
         yield
