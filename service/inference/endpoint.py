@@ -215,7 +215,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         return parts
 
     def compress(self, pieces: Pieces, fields: Fields, context: RequestContext) -> Stages[tuple[Pieces, Fields]]:
-        """The body and the header fields of a response, compressed if the request asks for it."""
+        """The body and the header fields of a response, compressed if the Accept-Encoding of the request says so."""
         headers = context.headers
         encoding = self._response_encoding(headers, length_of(pieces)) if self.may_compress(headers) else None
         if encoding is None:
