@@ -153,6 +153,7 @@ class Server(uvicorn.Server):
         self._repository = app.repository
         self.status = 0  # the exit status, where the process ends in good order
         self._exit_unless_ready = settings.exits_unless_ready
+        self._handshake_seconds = settings.transfer_timeout_seconds
         self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over
         self._shutdown_seconds = settings.shutdown_seconds
@@ -278,7 +279,11 @@ class Server(uvicorn.Server):
             if tls:
                 handshake.add(CONNECTION_BYTES)
             await asyncio.get_running_loop().connect_accepted_socket(
-                protocol, connection, ssl=tls, ssl_shutdown_timeout=TLS_CLOSE_S if tls else None
+                protocol,
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=self._handshake_seconds if tls else None,
+                ssl_shutdown_timeout=TLS_CLOSE_S if tls else None,
             )
         except (OSError, MemoryError, HeedError):
             self.on_not_connected()

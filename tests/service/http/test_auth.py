@@ -214,12 +214,15 @@ def test_pages_of_other_origins(adder, files):
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_tls(adder, tmp_path, certificate, workers):
     flags = ["--tls-certificate", f"{certificate}/certificate", "--tls-key", f"{certificate}/key"]
+    flags += ["--transfer-timeout-seconds", "2"]
     trust = ssl.create_default_context(cafile=certificate / "certificate")
     with started(adder, tmp_path / "log", "--workers", str(workers), *flags, trust=trust) as service:
         for _ in range(4):  # no handshake
             with closing(socket.create_connection(("127.0.0.1", service.port))) as raw:
                 raw.sendall(b"GET /v2 HTTP/1.1\r\n\r\n")
                 assert not raw.recv(100).startswith(b"HTTP")
+        with closing(socket.create_connection(("127.0.0.1", service.port), timeout=20)) as silent:
+            assert silent.recv(100) == b""  # the server closes it; a handshake may take 60 s by default
         with httpx.Client(base_url=service.url, verify=trust) as client:
             for _ in range(3):
                 assert client.post(INFER, content=ADD).json()["outputs"][0]["data"] == ADDED
