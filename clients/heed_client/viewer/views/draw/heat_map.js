@@ -250,9 +250,9 @@ function every(first, end, size) {
   return indices;
 }
 
-/** The levels of a row below the cells, and those of a column beside the queries. @param {CanvasRenderingContext2D} context
- *  @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
-function drawBars(context, { shown, plot, colours, table }, { x, y, w, h }, row, column) {
+/** The levels of a row below the cells, and those of a column beside the queries, with their words.
+ *  @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
+function drawBars(context, { shown, plot, rows, columns, words, colours, table }, { x, y, w, h }, row, column) {
   const { m, n, levels } = shown;
   const fill = (
     /** @type {boolean} */ isBelow,
@@ -277,6 +277,20 @@ function drawBars(context, { shown, plot, colours, table }, { x, y, w, h }, row,
     if (isBelow) context.fillRect(plot.left, plot.top + plot.height + 1, plot.width, 1);
     else context.fillRect(plot.left + plot.width + 1, plot.top, 1, plot.height);
   };
-  if (row !== null) fill(true, x, w, plot.width, (j) => levels[row * n + j]);
-  if (column !== null) fill(false, y, h, plot.height, (i) => levels[i * n + column]);
+  const name = (/** @type {string} */ word, /** @type {"left" | "right"} */ align, /** @type {number} */ x) => {
+    context.font = fontOf(plot.font);
+    context.fillStyle = colours.quiet;
+    context.textAlign = align;
+    context.textBaseline = "top";
+    const room = align === "right" ? plot.left - GAP - 2 : BAR;
+    context.fillText(words.fit(context, word, room), x, plot.top + plot.height + GAP);
+  };
+  if (row !== null) {
+    fill(true, x, w, plot.width, (j) => levels[row * n + j]);
+    name(rows[row], "right", plot.left - GAP);
+  }
+  if (column !== null) {
+    fill(false, y, h, plot.height, (i) => levels[i * n + column]);
+    name(columns[column], "left", plot.left + plot.width + 2);
+  }
 }
