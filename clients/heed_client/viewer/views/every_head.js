@@ -11,7 +11,8 @@ import { usePromise } from "heed/views/hooks.js";
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 
-const ROW = 24; // px of a head
+const ROW = 24; // px of a head, at least
+const OF_WIDTH = 60; // a row is 1 / OF_WIDTH of the width of the window
 const AROUND = 140; // px of the words and bars around the cells
 
 /** The matrix of a layer's heads and how it is drawn; null until it is known.
@@ -39,6 +40,7 @@ export function HeadRows({ attention, settings, set, shown, all, map, error, leg
   if (error) return html`<p role="alert">${error.message}</p>`;
   if (!map) return null;
   const { looks, top, title, word } = map;
+  const lowest = attention.heads * Math.max(ROW, innerWidth / OF_WIDTH);
   const hold = (/** @type {Partial<Settings>} */ { query: row, key: column }) => {
     const other = column === null || column === undefined ? null : others[column];
     const chosen =
@@ -55,7 +57,7 @@ export function HeadRows({ attention, settings, set, shown, all, map, error, leg
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${title}</h2>
-    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${attention.heads * ROW + AROUND} lowest=${attention.heads * ROW} rows="heads" tell=${tell} /></section>`;
+    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${lowest + AROUND} lowest=${lowest} rows="heads" tell=${tell} /></section>`;
 }
 
 /** The pinned token, whether it is a key, and the tokens of the columns. @param {Settings} settings @param {Shown} shown */
