@@ -23,7 +23,7 @@ export const FAINTEST = 0.02; // level that is drawn
 const MOST = 3000; // lines in a frame, the strongest first
 const FAR = 64; // lines of a word to words out of sight, the strongest
 const THICKEST = 4; // px
-const PALEST = { light: 0.25, dark: 0.35 }; // opacity of the lines of few heads
+const PALEST = { light: 0.25, dark: 0.45 }; // opacity of the lines of few heads
 const FEW = 3; // heads
 export const STRIP = 0.6; // opacity of the strongest strip behind a word
 
