@@ -204,10 +204,12 @@ async function tokens(attention, matrix, settings, title) {
             ? shown.levels[isFrom ? held * shown.n + i : i * shown.n + held]
             : NaN;
       const isHeld = isOwn && i === held;
+      const { special } = attention[axis][shown[axis][i]];
+      const [dashes, italic] = special ? [' stroke-dasharray="3 2"', ' font-style="italic"'] : ["", ""];
       parts.push(
         `<rect x="${round(x)}" y="${y}" width="${round(breadth)}" height="20" rx="3" fill="${level === level ? css(table, level) : "#fff"}" ` +
-          `stroke="${isHeld ? MARK : "#999"}" stroke-width="${isHeld ? 2 : 0.5}"/>` +
-          `<text x="${round(x + breadth / 2)}" y="${y + 14}" text-anchor="middle" fill="${level === level ? textOn(table, level) : "#000"}">${escape(word)}</text>`,
+          `stroke="${isHeld ? MARK : "#999"}" stroke-width="${isHeld ? 2 : 0.5}"${dashes}/>` +
+          `<text x="${round(x + breadth / 2)}" y="${y + 14}" text-anchor="middle"${italic} fill="${level === level ? textOn(table, level) : "#000"}">${escape(word)}</text>`,
       );
       x += breadth + 4;
     });
