@@ -117,7 +117,7 @@ function lines(attention, bundles, settings, title) {
   const number = (/** @type {number} */ cell) => `<tspan fill="#555">${escape(average(bundles, cell))}</tspan>`;
   const mark =
     held >= 0
-      ? `<rect x="${isFrom ? 0 : left + gap}" y="${held * step}" width="${isFrom ? left : right}" height="${step}" fill="#d6e4f5"/>`
+      ? `<rect x="${isFrom ? 4 : left + gap}" y="${held * step}" width="${isFrom ? left - 4 : right}" height="${step}" fill="#d6e4f5"/>`
       : "";
   const colourOf = (/** @type {number} */ head) => headColour(head, attention.heads, false);
   // Behind the other words, strips in the colours of the heads, as strong as the weights.
