@@ -121,8 +121,12 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
     )
     expect(difference).not_to_contain_text("not in both texts")
     region.get_by_role("application").press("Escape")
-    expect(page.locator(".selection")).to_have_text(["", ""])
-    expect(page.get_by_text("Point at a token")).to_have_count(1)  # below the maps
+    expect(page.locator(".selection")).to_have_text(["Point at a token or a cell; click to pin it.", ""])
+    bottom, height = "(map) => map.getBoundingClientRect().bottom", page.evaluate("document.body.scrollHeight")
+    assert page.locator(".hint").evaluate(bottom) <= page.locator("[aria-label=first] .heat-map").evaluate(bottom)
+    page.locator("[aria-label=first] .heat-map").hover()
+    expect(page.locator(".hint")).to_be_hidden()  # the bars of the cell are there
+    assert page.evaluate("document.body.scrollHeight") == height
     for _ in range(2):
         region.get_by_role("application").press("ArrowRight")
     expect(region.locator(".selection b")).to_have_text("“<s>”")

@@ -33,7 +33,7 @@ export function Selection({ attention, settings, set, hint = HINT }) {
     : "";
   return html`<div class="selection">
     <span class="unseen" role="status">${listed && !listed.length ? `${own} is hidden.` : said}</span>
-    ${!listed && hint}
+    ${!listed && hint && html`<span class="hint">${hint}</span>`}
     ${listed && !listed.length && html`<span aria-hidden="true">${own} is hidden.</span>`}
     ${
       listed &&

@@ -59,15 +59,15 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     [change],
   );
   const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
-  const side = (/** @type {One & {set: Set}} */ one) => html`
+  const side = (/** @type {One & {set: Set}} */ one, hint = "") => html`
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
-    <${Selection} ...${one} hint="" />`;
+    <${Selection} ...${one} hint=${hint} />`;
   const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;
   const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings, isComparison };
   const list = changes && html`<${Changes} ...${changes} />`;
   return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
-    <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first)}</section>
+    <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first, isPinned ? "" : HINT)}</section>
     <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
       ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
     ${
@@ -77,5 +77,5 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`
     }
     ${!isComparison && list}
-  </div>${!isPinned && html`<p class="note">${HINT}</p>`}`;
+  </div>`;
 }
