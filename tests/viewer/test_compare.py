@@ -78,15 +78,19 @@ def test_the_first_sentence_is_the_largest_change(open_page):
     title = page.locator(".changes p")
     expect(title).to_have_text("Largest differences of the pinned word, first → second; points are percentage points")
     expect(listed.first).not_to_contain_text(f"“{query}” looks")
-    expect(headline).to_have_text(said)
+    expect(headline).to_have_text(said.replace("difference:", "difference of all:"))
     page.goto(page.url + "&key=4")
-    expect(title).to_contain_text("Largest differences of the pinned query")
-    expect(listed).to_have_count(5)
-    expect(listed.first).to_contain_text("at “</s>”:")  # the pinned key, then the others
+    expect(title.first).to_have_text(re.compile("^Pinned: " + sentence.format(r"first\s", r"second\s")))
+    expect(title.first).to_contain_text("at “</s>”:")
+    expect(title.last).to_contain_text("Largest other differences of the pinned query")
+    expect(listed).to_have_count(4)
+    sizes = [float(re.search(r"[+−]([\d.]+)\spoints$", text)[1]) for text in listed.all_inner_texts()]
+    assert sizes == sorted(sizes, reverse=True)
+    assert "at “</s>”" not in " ".join(listed.all_inner_texts())
     above = page.locator(".changes").bounding_box()
     assert above["y"] + above["height"] <= page.locator(".sides").bounding_box()["y"]
     second_text(page).fill("the dog ran")
-    expect(headline).to_have_text(re.compile(r"^Largest difference: .* → second\s[\d.]+\s%, [+−][\d.]+\spoints$"))
+    expect(headline).to_have_text(re.compile(r"^Largest difference of all: .* → second\s[\d.]+\s%, [+−][\d.]+\spoints$"))
 
 
 def test_cells_that_are_masked_on_both_sides_are_masked_in_the_difference(open_page):

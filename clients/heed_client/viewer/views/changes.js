@@ -58,24 +58,34 @@ export function LargestDifference(props) {
   const { attention, change, settings } = props;
   const [place] = largestOf({ attention, change, settings: { ...settings, query: null, key: null } });
   if (place === undefined) return null;
-  return html`<p class="headline largest-change">Largest difference: ${sentence(props, place, ["first", "second"])}</p>`;
+  const isPinned = settings.query !== null || settings.key !== null;
+  return html`<p class="headline largest-change">Largest difference${isPinned && " of all"}: ${sentence(props, place, ["first", "second"])}</p>`;
 }
 
-/** The largest changes; with a query and a key pinned those of the query, first that of the pair. In a comparison without a pin
+/** The largest changes; with a query and a key pinned that of the pair, and the others of the query. In a comparison without a pin
  *  the first of them is the sentence above. @param {Props & {isComparison: boolean}} props  `isComparison`: nothing changes between the sides */
 export function Changes({ isComparison, ...props }) {
   const { query, key } = props.settings;
   const isPair = query !== null && key !== null;
-  const ofQuery = isPair ? largestOf({ ...props, settings: { ...props.settings, key: null } }) : [];
-  const places = [...new Set([...largestOf(props), ...ofQuery])].slice(0, LISTED);
+  const [pair] = isPair ? largestOf(props) : [];
+  const settings = isPair ? { ...props.settings, key: null } : props.settings;
+  const places = largestOf({ ...props, settings }).filter((place) => place !== pair);
   const of = isPair ? " of the pinned query" : query !== null || key !== null ? " of the pinned word" : "";
-  if (places.length === 0) return html`<p class="note">No weight${of} ${isComparison ? "differs" : "changes"}.</p>`;
+  if (places.length === 0 && pair === undefined)
+    return html`<p class="note">No weight${of} ${isComparison ? "differs" : "changes"}.</p>`;
   const kind = isComparison ? "differences" : "changes";
   const unit = isOfWeights(props.settings.kind) ? "; points are percentage points" : "";
   const isAfterFirst = isComparison && !of;
   if (isAfterFirst && places.length === 1) return null;
-  const title = isAfterFirst ? "Then:" : `Largest ${kind}${of}${isComparison ? `, first → second${unit}` : ""}`;
-  return html`<div class="changes"><p>${title}</p><ol aria-label=${`largest ${kind}`} start=${isAfterFirst ? 2 : 1}>${places
-    .slice(isAfterFirst ? 1 : 0)
-    .map((place) => html`<li>${sentence(props, place)}</li>`)}</ol></div>`;
+  const title = isAfterFirst
+    ? "Then:"
+    : `Largest ${isPair ? "other " : ""}${kind}${of}${isComparison ? `, first → second${unit}` : ""}`;
+  const names = isComparison ? /** @type {[string, string]} */ (["first", "second"]) : undefined;
+  return html`<div class=${`changes ${of && "of-pin"}`}>${pair !== undefined && html`<p>Pinned: ${sentence(props, pair, names)}</p>`}
+    ${
+      places.length > 0 &&
+      html`<p>${title}</p><ol aria-label=${`largest ${kind}`} start=${isAfterFirst ? 2 : 1}>${places
+        .slice(isAfterFirst ? 1 : 0)
+        .map((place) => html`<li>${sentence(props, place)}</li>`)}</ol>`
+    }</div>`;
 }
