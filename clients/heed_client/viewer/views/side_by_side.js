@@ -10,6 +10,9 @@ import { HINT, Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/hooks.js").Set} Set */
 /** @typedef {import("heed/views/comparison.js").One} One */
 
+/** A title that breaks neither between a name and its number nor after an ellipsis. @param {string} title */
+const unbroken = (title) => title.replace(/ (?=\d)/g, "\u00a0").replaceAll("“…", "“…\u2060");
+
 /**
  * The largest value of both sides, for one scale of both; null if they have none in common, or have not arrived.
  * @param {One} one @param {One | null} other
@@ -67,12 +70,12 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings, isComparison };
   const list = changes && html`<${Changes} ...${changes} />`;
   return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
-    <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first, isPinned ? "" : HINT)}</section>
-    <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
+    <section aria-label="first"><div class="side-head"><h2>${unbroken(titles[0])}</h2></div>${side(first, isPinned ? "" : HINT)}</section>
+    <section aria-label="second"><div class="side-head"><h2>${unbroken(titles[1])}</h2>${tools}</div>
       ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
     ${
       change &&
-      html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
+      html`<section aria-label="difference"><div class="side-head"><h2>${unbroken(titles[2])}</h2></div>
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`
     }
