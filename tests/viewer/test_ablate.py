@@ -76,9 +76,14 @@ def test_what_a_head_changes(open_page, answers):
     page.set_viewport_size({"width": 1440, "height": 900})
     grid, maps = (page.locator(name).bounding_box() for name in (".grid-of-heads", ".results .sides"))
     assert grid["x"] + grid["width"] < maps["x"]
-    third, listed = (page.locator(f".results .sides > {name}").bounding_box() for name in ("section >> nth=2", "div"))
-    assert listed["x"] > third["x"] + third["width"]
-    assert listed["y"] == pytest.approx(third["y"], abs=20)  # 2 x 2
+    names = ("[aria-label=difference]", "[aria-label=first]", "[aria-label=second]", ".changes")
+    drawn, first, _, listed = (page.locator(f".results {name}").bounding_box() for name in names)
+    assert drawn["y"] + drawn["height"] <= first["y"]
+    assert listed["x"] > drawn["x"] + drawn["width"]  # 2 x 2
+    page.set_viewport_size({"width": 1800, "height": 900})
+    drawn, *sides, listed = (page.locator(f".results {name}").bounding_box() for name in names)
+    assert drawn["x"] + drawn["width"] < sides[0]["x"] < sides[1]["x"]
+    assert listed["y"] >= sides[0]["y"] + sides[0]["height"]  # below three maps in a row
     ranked = page.locator(".ranking button")
     expect(ranked).to_have_count(4)  # heads of the same layer do not change
     expect(ranked.first).to_have_text(f"layer 1, head {most} {points(change[1, most], '')}")
@@ -92,14 +97,14 @@ def assert_maps(page, layer, head, before, after):
     """The head's maps have words and scales; its largest change is said."""
     change = after - before
     region = page.get_by_role("region", name="selected head")
-    headings = ["Before: all heads on", "After: layer 0, head 1 off", f"Change of layer {layer}, head {head}"]
+    headings = [f"layer {layer}, head {head}", "Before: all heads on", "After: layer 0, head 1 off", "Change: after minus"]
     for heading in headings:
         expect(region.get_by_role("heading", name=heading)).to_be_visible()
     expect(region.get_by_role("application")).to_have_count(3)
     top = max(before.max(), after.max())
     ends = [region.locator(".legend small").nth(3 * place + 2).inner_text() for place in range(3)]
-    assert ends[:2] == [percent(top)] * 2
-    assert ends[2] == percent(np.abs(change).max())[:-2]
+    assert ends[1:] == [percent(top)] * 2
+    assert ends[0] == percent(np.abs(change).max())[:-2]
     row, column = np.unravel_index(np.abs(change).argmax(), change.shape)
     listed = region.get_by_role("list", name="largest changes").get_by_role("listitem")
     expect(listed.first).to_contain_text(change_of(row, column, before, after))

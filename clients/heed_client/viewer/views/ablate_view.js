@@ -268,8 +268,9 @@ function Ranking({ attention, changes, shown, settings, choose }) {
 function Head({ attention, before, changes, shown, settings, set }) {
   if (!(changes[0].largest > LEAST)) return null;
   const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
-  return html`<section aria-label="selected head"><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
-    titles=${ablatedTitles(attention, own)} /></section>`;
+  const [allOn, off] = ablatedTitles(attention, own);
+  return html`<section aria-label="selected head"><h2>${placeOf(attention, own)}</h2><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
+    titles=${[allOn, off, "Change: after minus before"]} /></section>`;
 }
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */

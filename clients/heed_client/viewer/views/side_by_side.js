@@ -34,7 +34,7 @@ function useTop({ attention, settings }, other) {
 /**
  * @param {{first: One & {set: Set}, second: (One & {set: Set}) | null, titles: [first: string, second: string, difference: string],
  *   isComparison?: boolean, tools?: unknown, missing?: unknown}} props  `isComparison`: nothing changes between
- *   the sides; `tools` choose the second side, `missing` is the reason for its absence
+ *   the sides, else the change is the first of the maps; `tools` choose the second side, `missing` is the reason for its absence
  */
 export function SideBySide({ first, second, titles, isComparison = false, tools = null, missing = null }) {
   const { attention, settings } = first;
@@ -69,16 +69,16 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const isKnown = change !== null && words?.change === change;
   const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings, isComparison };
   const list = changes && html`<${Changes} ...${changes} />`;
-  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
-    <section aria-label="first"><div class="side-head"><h2>${unbroken(titles[0])}</h2></div>${side(first, isPinned ? "" : HINT)}</section>
-    <section aria-label="second"><div class="side-head"><h2>${unbroken(titles[1])}</h2>${tools}</div>
-      ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
-    ${
-      change &&
-      html`<section aria-label="difference"><div class="side-head"><h2>${unbroken(titles[2])}</h2></div>
+  const difference =
+    change &&
+    html`<section key="difference" aria-label="difference"><div class="side-head"><h2>${unbroken(titles[2])}</h2></div>
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
-      ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`
-    }
-    ${!isComparison && list}
+      ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
+  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
+    ${!isComparison && difference}${!isComparison && list}
+    <section key="first" aria-label="first"><div class="side-head"><h2>${unbroken(titles[0])}</h2></div>${side(first, isPinned ? "" : HINT)}</section>
+    <section key="second" aria-label="second"><div class="side-head"><h2>${unbroken(titles[1])}</h2>${tools}</div>
+      ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
+    ${isComparison && difference}
   </div>`;
 }
