@@ -76,6 +76,12 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     expect(page).to_have_url(re.compile(f"seen={6 + 1}"))  # behind [CLS]
 
 
+def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):
+    page = open_page("model=reader&view=lens", url=url)
+    expect(page.get_by_role("note")).to_have_text("reader has no view “lens”.")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Model")
+
+
 def expect_patches(page, weights):
     """What the page says of patches that are pointed at."""
     canvas = page.get_by_role("img", name="the picture in 4 × 4 patches")

@@ -69,7 +69,7 @@ export function Workspace({
 }) {
   const name = Object.hasOwn(views, settings.view)
     ? settings.view
-    : /** @type {Settings["view"]} */ (Object.keys(views)[0]);
+    : /** @type {Settings["view"]} */ (Object.keys(views).find((first) => first !== "generate" || extra.generation));
   const within = useMemo(
     () => ({
       ...settings,
