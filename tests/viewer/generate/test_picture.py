@@ -61,6 +61,9 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     texts = ["".join(text.itertext()) for text in drawing.findall(f"{SVG}text")]
     assert first in texts
     token, *weights = row(last, "cross_weights")
+    most, share = weights.index(max(weights)), percent(sum(weights))
+    said = f"Picture: {share} of the attention, most on row {most // COLUMNS}, column {most % COLUMNS} "
+    expect(page.locator(".seen-words > h2")).to_have_text(f"{said}({percent(max(weights))})")
     coloured = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
     chip, *patches = coloured
     assert token > max(weights)

@@ -64,7 +64,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const alignment =
     isDrawn &&
     isCross &&
-    html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and ${picture ? "the patches (row, column), row by row" : "the source, from left to right"}</h2>
+    html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and ${picture ? "the patches, row by row (2,1: row 2, column 1)" : "the source, from left to right"}</h2>
       <${MatrixView} attention=${attention} settings=${marked} set=${set} legend=${isOnOneScale ? "" : undefined} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`;
   return html`
     ${

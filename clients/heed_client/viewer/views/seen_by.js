@@ -63,7 +63,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   const title =
     place === null
       ? `Picture${key === null ? "" : `: ${inQuotes(attention.columns[key].text)} is selected`}`
-      : `${percent(shareOfPatches(weights, patches))} of the attention of “${word}” is on the picture${best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
+      : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
   return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words"><h2>${title}</h2>
     <div class="tools">${
       place === null
