@@ -35,7 +35,7 @@ const ENDS = {
   length: "",
   running: "",
 };
-const LINE = 28; // px of a line of the alignment
+const LINE = 22; // px of a line of the alignment
 const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
@@ -76,7 +76,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     ${
       text &&
       html`<div class="generation">
-      <${Passage} text=${text} patches=${patches} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
+      <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
       ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place}>${alignment}<//>`}
       <${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
       ${!hasPicture && alignment}</div>`
@@ -153,7 +153,7 @@ const brief = (ms) => (ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} 
 /**
  * The source and the text as running text. The words that a generated token looked at have the colours of their weights;
  * for a token of the source or the prompt, the words that looked at it have them.
- * @param {{text: GeneratedText, patches: ReturnType<typeof patchesIn>, attention: ViewProps["attention"] | null,
+ * @param {{text: GeneratedText, patches: ReturnType<typeof patchesIn>, hasPicture: boolean, attention: ViewProps["attention"] | null,
  *   settings: ViewProps["settings"], set: ViewProps["set"], pointed: Word | null, setPointed: (word: Word | null) => void}} props
  */
 function Passage(props) {
@@ -169,7 +169,7 @@ function Coloured(props) {
 }
 
 /** @param {Parameters<typeof Passage>[0] & {shown: Shown | null}} props */
-function Words({ text, patches, attention, settings, set, pointed, setPointed, shown }) {
+function Words({ text, patches, hasPicture, attention, settings, set, pointed, setPointed, shown }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const theme = useTheme();
   const table = useMemo(() => palette(settings.palette, false), [settings.palette, theme]);
@@ -317,8 +317,8 @@ function Words({ text, patches, attention, settings, set, pointed, setPointed, s
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    ${shown && hasColours && html`<div class="tools"><${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />${sumText.startsWith("▲") && html`<span>▲ beyond the scale</span>`}</div>`}
-    ${words.length > 0 && html`<p class="note">Point at a word; a click, or Enter, pins it. The stronger the line below a word, the more probable it was.</p>`}
+    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />${sumText.startsWith("▲") && html`<span>▲ beyond the scale</span>`}`}
+      ${words.length > 0 && html`<span class="note">Point at a word${hasPicture && " or click a patch"}; a click, or Enter, pins a word. The stronger its line, the more probable it was.</span>`}</div>
   </div>`;
 }
 

@@ -12,7 +12,8 @@ import { Opacity, OtherTokens } from "heed/views/picture_view.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, children?: unknown}} Props  `place` of the word */
 
-const TALLEST = 0.35; // of the window's height: the text is above
+const TALLEST = 0.35; // of the window's height: the text is above, and the alignment beside it
+const ALONE = 0.45; // without an alignment
 
 /** @param {Props} props */
 export function SeenBy(props) {
@@ -36,7 +37,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings),
     [shown, place, settings.scale],
   );
-  const scale = scaleOf(image, size.width, TALLEST);
+  const scale = scaleOf(image, size.width, children ? TALLEST : ALONE);
   const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
   const paint = useFrame(() => {
@@ -67,11 +68,11 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words"><h2>${title}</h2>
     <div class="tools">${
       place === null
-        ? "Point at a word to see the patches that it looks at."
+        ? ""
         : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} />`
     }</div>
     ${settings.kind === "cross_weights" && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
-    <p class="note">A click on a patch colours the words that look at it.</p>${children}</div>
+    ${children}</div>
     <div class="picture">
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
         aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}
