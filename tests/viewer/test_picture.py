@@ -226,6 +226,9 @@ def test_another_size_and_transparent_pixels(open_model):
     seen = colours(page, HEIGHT, WIDTH)
     assert np.abs(seen[:, :10] - [200, 30, 90]).max() <= 3
     assert np.abs(seen[:, 14:] - 255).max() <= 3
+    for said in ("A reload does not keep the picture file; this is the test picture.", "test picture"):
+        page.reload()
+        expect(page.get_by_text(said, exact=True).first).to_be_visible()
 
 
 def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):

@@ -151,7 +151,7 @@ def test_each_link_starts_with_the_same_word(open_page, server):
 
 def test_a_prompt_with_a_picture_is_generated_from(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
-    expect(page.get_by_role("region", name="input")).to_contain_text("Test picture")
+    expect(page.get_by_role("region", name="input")).to_contain_text("test picture")
     expect(page.locator("#view")).to_contain_text("3 tokens")
 
 

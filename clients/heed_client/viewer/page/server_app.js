@@ -31,6 +31,7 @@ import { useLens } from "heed/page/lens.js";
 import { useSweep } from "heed/page/sweep.js";
 import { hasPatch } from "heed/data/patch.js";
 import { hasLens } from "heed/server/lens.js";
+import { rememberPicture } from "heed/page/input/drop.js";
 import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
 import { Choice, modelChoices } from "heed/views/controls.js";
@@ -56,6 +57,7 @@ export function ServerApp() {
     [],
   );
   useEffect(() => setRequest(null), [chosen.model]); // another model has other tensors
+  useEffect(() => rememberPicture(chosen.model, request), [chosen.model, request]);
 
   const models = usePromise(api.models, [attempt]);
   const opening = usePromise(async () => {

@@ -1,6 +1,17 @@
-// Files that are dropped anywhere on the page.
+// Files that are chosen, or dropped anywhere on the page.
 import { html, useEffect, useState } from "vendor/preact.js";
-import { FORMATS } from "heed/server/picture.js";
+import { remember, remembered } from "heed/data/storage.js";
+import { FORMATS, TEST } from "heed/server/picture.js";
+
+const lost = remembered("sessionStorage", "picture"); // the model that had a picture file before the page was loaded
+
+/** Tells the next load of the page which model has a picture file. @param {string} model @param {import("heed/server/run.js").Request | null} request */
+export const rememberPicture = (model, request) =>
+  remember("sessionStorage", "picture", request?.picture && request.picture !== TEST ? model : "");
+
+/** What is said beside the test picture. @param {{block: string}} model @param {boolean} isSecond */
+export const aboutTest = (model, isSecond) =>
+  lost === model.block && !isSecond ? "A reload does not keep the picture file; this is the test picture." : TEST;
 
 /** A note over the page while files are dragged. @param {{label: string, onFiles: (files: File[]) => void}} props */
 export function DropTarget({ label, onFiles }) {

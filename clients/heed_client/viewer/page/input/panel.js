@@ -2,9 +2,9 @@
 import { html, useId, useState } from "vendor/preact.js";
 import { shortened } from "heed/server/api.js";
 import { DRAWING } from "heed/server/generation.js";
-import { preprocessorOf, requestOf, TEST } from "heed/server/picture.js";
+import { preprocessorOf, requestOf } from "heed/server/picture.js";
 import { neededFor } from "heed/server/run.js";
-import { PictureFile } from "heed/page/input/drop.js";
+import { aboutTest, PictureFile } from "heed/page/input/drop.js";
 import { Options } from "heed/page/input/options.js";
 import { Tensors } from "heed/page/input/tensors.js";
 import { Texts } from "heed/page/input/texts.js";
@@ -57,7 +57,7 @@ export function InputPanel(props) {
   return html`<section class=${isOpen ? "input open" : "input"} aria-label=${isSecond ? "input of the second" : "input"} aria-busy=${isBusy && !needed}>
     ${model.tokenizer && html`<${Texts} ...${props} isOpen=${isOpen} id=${id} errors=${errors} setError=${setError} />`}
     <div class="summary">${!isSecond && html`<h2>${model.tokenizer ? model.block : model.title}</h2>`}
-      ${preprocessor && html`<${PictureFile} onFiles=${open} /><span class="note">${props.request?.picture ?? (props.request || props.settings.random ? "" : TEST)}</span>`}
+      ${preprocessor && html`<${PictureFile} onFiles=${open} /><span class="note">${props.request?.picture ?? (props.request || props.settings.random ? "" : aboutTest(model, isSecond))}</span>`}
       <button aria-expanded=${isOpen} aria-controls=${`${id}-controls`} onClick=${() => setOpen(!isOpen)}>${
         model.tokenizer ? "Options" : "Tensors and options"
       }</button></div>

@@ -1,7 +1,7 @@
 // The texts of a model with a tokenizer: one, a pair, and a decoder's; and a picture for a model that reads it in its text.
 import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { SENTENCE } from "heed/data/state.js";
-import { DropTarget, PictureFile } from "heed/page/input/drop.js";
+import { aboutTest, DropTarget, PictureFile } from "heed/page/input/drop.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { requestOf, TEST, testPicture } from "heed/server/picture.js";
 import { placeholderOf } from "heed/server/run.js";
@@ -86,7 +86,7 @@ function PictureOfText({ model, settings, set, isSecond, request, setRequest, se
     <${PictureFile} onFiles=${open} />
     ${
       request?.picture
-        ? html`<p class="note"><span title=${`It is inserted at ${placeholder.token}, or before the text if the text has none.`}>${request.picture === TEST ? "Test picture" : request.picture}</span>
+        ? html`<p class="note"><span title=${`It is inserted at ${placeholder.token}, or before the text if the text has none.`}>${request.picture === TEST ? aboutTest(model, Boolean(isSecond)) : request.picture}</span>
         <button onClick=${() => show(null)}>remove the picture</button></p>`
         : html`<button onClick=${showTest}>use the test picture</button>`
     }
