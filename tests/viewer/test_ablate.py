@@ -97,7 +97,7 @@ def assert_maps(page, layer, head, before, after):
     """The head's maps have words and scales; its largest change is said."""
     change = after - before
     region = page.get_by_role("region", name="selected head")
-    headings = [f"layer {layer}, head {head}", "Before: all heads on", "After: layer 0, head 1 off", "Change: after minus"]
+    headings = [f"layer {layer}, head {head}", "Before: all heads on", "After: layer 0, head 1 off", "Change: "]
     for heading in headings:
         expect(region.get_by_role("heading", name=heading)).to_be_visible()
     expect(region.get_by_role("application")).to_have_count(3)
