@@ -23,7 +23,7 @@ from service.generation.prompts import Prompts, prompts_of
 from service.generation.request import GenerateFields, check_outputs, read
 from service.generation.sampling import Sampler
 from service.generation.scheduler import MAX_UNREAD, Scheduler
-from service.generation.sequence import GrowingSequence
+from service.generation.sequence import GrowingSequence, Wanted
 from service.http.direct import RequestContext
 from service.http.response import Pieces, join
 from service.inference.source import joined
@@ -40,6 +40,8 @@ from service.native.request import collect
 
 AT_ONCE = 16  # prompts of a list that are generated at the same time
 MAX_CHANGES = 4096  # interventions of all prompts together; each takes a third of a millisecond to plan
+MAX_ITEMS = 1 << 16  # indices and ranges of an option for all prompts together, which may all differ in length
+PROMPT_NS, ITEM_NS = 40_000, 350  # to plan a prompt, and an index or range for each of its outputs
 PLACE_BYTES = 24  # of a position that an intervention changes: indices of two axes, and what finds contradictions
 ID_NS = 2  # to check a token id that was sent
 PIECE_BYTES = 1 << 18  # of an answer: its tokens are joined to pieces of about this size
@@ -132,8 +134,8 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         self._files = pipeline.source.of_tensors
         self._decoders = decoders
         self._scheduler = scheduler
-        self._planning, self._changing = CostModel(), AssumedCost(PLANNING_NS)
-        self._tokenizing, self._writing = CostModel(NANOSECOND), CostModel()
+        self._changing, self._writing = AssumedCost(PLANNING_NS), CostModel()
+        self._planning, self._tokenizing = CostModel(NANOSECOND), CostModel(NANOSECOND)
 
     def check(self, model: Model) -> None:
         self._decoder(model)
@@ -216,7 +218,8 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
             raise Invalid("requires one prompt, not a list", "stream")
         arrival, most = context.timing.started_ns, pipeline.settings.max_memory_bytes
         request = GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), arrival, ())
-        needed: int = yield Stage(self._planning, len(prompts.rows), partial(request.memory, most))
+        planning_ns = _planning_ns(fields.wanted, prompts)
+        needed: int = yield Stage(self._planning, planning_ns, partial(request.memory, most))
         context.reservation.add(needed)
         if fields.interventions:
             context.reservation.add(_places_bytes(fields, prompts))
@@ -225,7 +228,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
                 yield from self.source.open_graphs(self.source.version(model), (WHOLE,))
             changes = yield Stage(self._changing, 0, partial(changes_of, values, prompts, decoder, most))
             request = replace(request, changes=changes)
-            changed: int = yield Stage(self._planning, len(prompts.rows), partial(request.memory, most))
+            changed: int = yield Stage(self._planning, planning_ns, partial(request.memory, most))
             context.reservation.add(changed - needed)
         return request
 
@@ -282,19 +285,32 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         return Token(text, join([*pieces]))
 
 
+def _planning_ns(wanted: Wanted, prompts: Prompts) -> int:
+    """Nanoseconds to plan the answers, at most.
+
+    Raises:
+        Invalid: there are too many indices and ranges in all prompts.
+    """
+    counts = wanted.selection.item_counts()
+    for name, count in counts.items():
+        _check_together(count, prompts, MAX_ITEMS, name)
+    return len(prompts.rows) * (PROMPT_NS + ITEM_NS * sum(counts.values()) * len(wanted.of_graph))
+
+
+def _check_together(count: int, prompts: Prompts, most: int, field: str) -> None:
+    """Raises Invalid: ``count`` items of ``field`` for each prompt are more than ``most`` together."""
+    rows = len(prompts.rows)
+    if count * rows > most:
+        raise Invalid(f"expected at most {most:,} in all prompts together, got {count:,} in each of {rows:,}", field)
+
+
 def _places_bytes(fields: GenerateFields, prompts: Prompts) -> int:
     """Bytes of the places that the interventions change, at most.
 
     Raises:
         Invalid: there are too many of them in all prompts.
     """
-    count = len(fields.interventions) * len(prompts.rows)
-    if count > MAX_CHANGES:
-        raise Invalid(
-            f"expected at most {MAX_CHANGES:,} in all prompts together, got {len(fields.interventions)} in each of "
-            f"{len(prompts.rows):,}",
-            FIELD,
-        )
+    _check_together(len(fields.interventions), prompts, MAX_CHANGES, FIELD)
     positions = sum(len(prompt.ids) + prompt.most for prompt in prompts.rows)
     return PLACE_BYTES * len(fields.interventions) * positions
 

@@ -132,6 +132,10 @@ class Selection:
         int | None, Option(_whole(0, 7), "round the numbers of the response to this many decimals; null = exact")
     ] = None
 
+    def item_counts(self) -> dict[str, int]:
+        """The number of indices and ranges of each option that selects places of an axis."""
+        return {name: len(indices.items) for name in AXES if (indices := getattr(self, name)) is not None}
+
     def given(self) -> list[str]:
         """The names of the given options that change the answer, not only its format."""
         values = {name: getattr(self, name) for name, option in OPTIONS.items() if option.outputs}

@@ -307,6 +307,16 @@ def test_the_changes_of_all_prompts_have_a_limit(post):
     assert response.json()["detail"].endswith("at most 4,096 in all prompts together, got 16 in each of 257")
 
 
+@pytest.mark.parametrize("option", ["layers", "heads"])
+def test_the_indices_and_ranges_of_all_prompts_have_a_limit(option, post):
+    """Each length of a prompt may select other places: the work grows with both."""
+    body = {"outputs": ["weights"], option: "0" + ",9:9" * 255, "max_new_tokens": 1}
+    assert post(input_ids=[[5, 9]] * 256, **body).status_code == 200
+    response = post(input_ids=[[5, 9]] * 257, **body)
+    assert (response.status_code, response.json()["field"]) == (422, option)
+    assert response.json()["detail"].endswith("at most 65,536 in all prompts together, got 256 in each of 257")
+
+
 def test_a_prompt_that_has_ended_keeps_no_values(post, monkeypatch):
     released, release = [], sequence.GrowingSequence.release
 
