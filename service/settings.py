@@ -134,7 +134,7 @@ class Settings(BaseSettings):
     max_body_bytes: PositiveInt = 128 * MIB
     """upper limit in bytes on a request body"""
     max_text_bytes: PositiveInt = MIB
-    """upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer"""
+    """upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer, also after normalization"""
     transfer_timeout_seconds: PositiveSeconds = 60
     """time limit in seconds to receive a whole request, and for a client to read any part of a response"""
     keep_alive_seconds: PositiveSeconds = 75

@@ -20,7 +20,7 @@ from service.generation.counters import GenerationCounters
 from service.generation.decoder import FORCED_FIRST, FORCED_LAST, SUPPRESSED_ALWAYS, SUPPRESSED_FIRST, Decoder, listed
 from service.generation.generated import Generated
 from service.generation.prompts import Prompts, prompts_of
-from service.generation.request import GenerateFields, check_outputs, read
+from service.generation.request import DECODER_TEXT, GenerateFields, check_outputs, read
 from service.generation.sampling import Sampler
 from service.generation.scheduler import MAX_UNREAD, Scheduler
 from service.generation.sequence import GrowingSequence, Wanted
@@ -37,6 +37,7 @@ from service.model.model import Model
 from service.native.endpoint import PLANNING_NS, AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
 from service.native.request import collect
+from service.tokens.request import NORMALIZING, TokenizingNeeds, bytes_to_normalize, tokenizing_needs
 
 AT_ONCE = 16  # prompts of a list that are generated at the same time
 MAX_CHANGES = 4096  # interventions of all prompts together; each takes a third of a millisecond to plan
@@ -200,7 +201,11 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         rest, parts = yield from pipeline.cut(content)
         reading = partial(self.read, rest, parts, decoder, path)
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
-        needs = [texts.needs(model) for texts in (fields.texts, fields.decoder_text) if texts is not None]
+        needs: list[TokenizingNeeds] = []
+        for texts, name in ((fields.texts, "text"), (fields.decoder_text, DECODER_TEXT)):
+            if texts is not None:
+                measuring = partial(tokenizing_needs, [texts], model, pipeline.settings.max_text_bytes, name)
+                needs.append((yield Stage(NORMALIZING, bytes_to_normalize([texts]), measuring)))
         context.reservation.add(sum(one.memory for one in needs))
         if fields.lens_top_k:
             lens = yield from open_lens(self.source, model, fields.lens_top_k, decoder.ids)

@@ -31,7 +31,17 @@ from service.interventions.sites import IDS, Sites, has_batch
 from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.masks import check_masks
 from service.model.model import Model
-from service.tokens.request import TextFields, check_size, tensors_of, tokenize, tokens_json
+from service.tokens.request import (
+    NORMALIZING,
+    TextFields,
+    TokenizingNeeds,
+    bytes_to_normalize,
+    check_size,
+    tensors_of,
+    tokenize,
+    tokenizing_needs,
+    tokens_json,
+)
 
 NO_LAYERS = "it has no graph for them; export it again (encoder, decoder and transformers models in float32 get one)"
 
@@ -117,10 +127,10 @@ class InterventionSource(InputSource[Changes]):
         runs = [run for one in interventions for run in one.runs]
         texts = [run.texts for run in runs if run.texts]
         check_size(sum(one.size for one in texts), self._max_text_bytes, FIELD)
-        needs = [one.needs(model) for one in texts]
-        context.reservation.add(sum(one.memory for one in needs))
-        work = sum(one.work for one in needs)
-        inputs = yield Stage(self._tokenizing, work, partial(_inputs_of, runs, numbers, model))
+        measuring = partial(tokenizing_needs, texts, model, self._max_text_bytes, FIELD)
+        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize(texts), measuring)
+        context.reservation.add(needs.memory)
+        inputs = yield Stage(self._tokenizing, needs.work, partial(_inputs_of, runs, numbers, model))
         for run in runs:
             if run.files is not None:
                 made = yield from self.files.tensors(run.files, model, context)
@@ -141,7 +151,8 @@ class InterventionSource(InputSource[Changes]):
             tensors = _with_files(run, tensors, (yield from self.files.tensors(run.files, model, context)), model)
         if run.texts is None:
             return in_one_row(tensors, model), []
-        needs = run.texts.needs(model)
+        measuring = partial(tokenizing_needs, [run.texts], model, self._max_text_bytes)
+        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([run.texts]), measuring)
         context.reservation.add(needs.memory)
         made: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(
             self._tokenizing, needs.work, partial(_of_texts, run.texts, model)

@@ -35,11 +35,15 @@ from service.tokens.next_tokens import FIELD as NEXT_TOKENS
 from service.tokens.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_tokens, vocabulary_size
 from service.tokens.request import (
     FIELDS,
+    NORMALIZING,
     TextFields,
+    TokenizingNeeds,
+    bytes_to_normalize,
     read_texts,
     tensors_of,
     tokenize,
     tokenizer_of,
+    tokenizing_needs,
     tokens_json,
 )
 
@@ -137,7 +141,8 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             tokens = tokenize(fields, model)
             return tensors_of(tokens, fields.is_single, model), tokens_json(tokens, fields.is_single, whole)
 
-        needs = fields.needs(model)
+        measuring = partial(tokenizing_needs, [fields], model, self.settings.max_text_bytes)
+        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([fields]), measuring)
         context.reservation.add(needs.memory)
         result: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(self.tokenizing, needs.work, tokenized)
         return result

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from service.base.cost import AssumedCost
 from service.base.errors import Invalid, Malformed, TooLarge
 from service.base.messages import counted, sizes_words
 from service.base.steps import drain
@@ -27,6 +28,7 @@ TOKENIZING_BYTES = 768  # memory for each byte of text: there may be a token for
 TOKEN_BYTES = 80  # memory for each token, padding too, as arrays and as JSON
 TEXT_NS = 250  # to tokenize a byte of text; where each is a token, six times as many
 TOKEN_NS = 50  # of a token, padding too, as an array and as JSON
+NORMALIZING = AssumedCost(0, 350)  # of bytes of texts that are not ASCII
 SPECIAL_TOKENS = 8  # of a text, at most
 MASKS = {"attention_mask": 1, "token_type_ids": 0}  # tensors beside the token ids -> the value that changes nothing
 DECODER = "decoder_"
@@ -47,17 +49,6 @@ class TextFields:
         """The bytes of all texts as UTF-8."""
         return sum(_size(text) for texts in self.texts.values() for text in texts)
 
-    def needs(self, model: Model) -> "TokenizingNeeds":
-        """The memory and time of tokenizing for ``model``: all texts are padded to the longest."""
-        tokenizer, tokens = tokenizer_of(model), 0
-        for prefix, texts in self.texts.items():
-            limit = model.max_tokens(f"{prefix}input_ids")
-            longest = max(_size(text) + tokenizer.added_tokens(text) for text in texts) + SPECIAL_TOKENS
-            lengths = (longest, limit, tokenizer.cut_length(limit, self.truncation))
-            tokens += len(texts) * min(length for length in lengths if length is not None)
-        memory = self.size * TOKENIZING_BYTES + tokens * TOKEN_BYTES
-        return TokenizingNeeds(memory, self.size * TEXT_NS + tokens * TOKEN_NS)
-
 
 class TokenizingNeeds(NamedTuple):
     """Upper bound in bytes on the memory of tokenizing, and the nanoseconds that a cost model assumes at least.
@@ -67,6 +58,34 @@ class TokenizingNeeds(NamedTuple):
 
     memory: int
     work: int
+
+
+def bytes_to_normalize(requests: Iterable[TextFields]) -> int:
+    """The bytes of their texts that are not ASCII: the size of the stage ``tokenizing_needs``."""
+    texts = [text for one in requests for several in one.texts.values() for text in several]
+    return sum(_size(text) for text in texts if not _is_ascii(text))
+
+
+def tokenizing_needs(
+    requests: Iterable[TextFields], model: Model, max_bytes: int, field: str = "text"
+) -> TokenizingNeeds:
+    """The memory and time to tokenize the texts of ``requests`` to ``model``; each text is padded to the longest.
+
+    Raises:
+        TooLarge: normalized, all texts together have more than ``max_bytes``.
+    """
+    size = tokens = 0
+    for one in requests:
+        tokenizer = tokenizer_of(model)
+        for prefix, texts in one.texts.items():
+            limit, sizes = model.max_tokens(f"{prefix}input_ids"), [*map(tokenizer.size, texts)]
+            size += sum(sizes)
+            added = map(tokenizer.added_tokens, texts)
+            longest = max(map(sum, zip(sizes, added, strict=True))) + SPECIAL_TOKENS
+            lengths = (longest, limit, tokenizer.cut_length(limit, one.truncation))
+            tokens += len(texts) * min(length for length in lengths if length is not None)
+    check_size(size, max_bytes, field, when=" after normalization")
+    return TokenizingNeeds(size * TOKENIZING_BYTES + tokens * TOKEN_BYTES, size * TEXT_NS + tokens * TOKEN_NS)
 
 
 def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_bytes: int) -> TextFields:
@@ -223,13 +242,16 @@ def _least_size(content: bytes) -> int:
     return len(content) - content.count(b"\\") - (MAX_ESCAPE_BYTES - 2) * content.count(b"\\u")
 
 
-def check_size(size: int, max_bytes: int, name: str, quantifier: str = "") -> None:
+def check_size(size: int, max_bytes: int, name: str, quantifier: str = "", when: str = "") -> None:
     """Raises TooLarge: texts of ``size`` bytes are more than ``max_bytes``."""
     if size > max_bytes:
         got, most = sizes_words(size, max_bytes)
-        raise TooLarge(
-            f"the texts have {quantifier}{got}; the limit is {most} (max_text_bytes); send shorter or fewer texts", name
-        )
+        limit = f"the limit is {most} (max_text_bytes)"
+        raise TooLarge(f"the texts have {quantifier}{got}{when}; {limit}; send shorter or fewer texts", name)
+
+
+def _is_ascii(text: Text) -> bool:
+    return text.isascii() if isinstance(text, str) else all(map(str.isascii, text))
 
 
 def _size(text: Text) -> int:

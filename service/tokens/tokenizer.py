@@ -28,6 +28,7 @@ log = logging.getLogger("heed")
 
 TOKENIZER_FILE = "tokenizer.json"
 MAX_PIECE_TOKENS = 1 << 13  # converted in one call; about a millisecond
+MAX_PIECE_CHARACTERS = 1 << 12  # normalized in one call, of which the library keeps up to 200 bytes each
 T = TypeVar("T")
 Span = tuple[int, int]
 Text = str | tuple[str, str]  # alone, or a pair
@@ -120,6 +121,20 @@ class Tokenizer:
                 raise Invalid("expected text, got an empty or blank string" + _place(index, encodings))
         rows = [self._row(one, spans, decoder_start) for one, spans in zip(encodings, kept, strict=True)]
         return self._padded(rows, [spans is not None for spans in kept])
+
+    def size(self, text: Text) -> int:
+        """The bytes of ``text`` as UTF-8, or normalized if they are more then: a character may become 18.
+
+        No usual normalizer lengthens ASCII.
+        """
+        if not isinstance(text, str):
+            return sum(map(self.size, text))
+        normalizer, size = self._whole.normalizer, len(text.encode())
+        if normalizer is None or text.isascii():
+            return size
+        starts = range(0, len(text), MAX_PIECE_CHARACTERS)
+        pieces = (normalizer.normalize_str(text[start : start + MAX_PIECE_CHARACTERS]) for start in starts)
+        return max(size, sum(len(piece.encode()) for piece in pieces))
 
     def added_tokens(self, text: Text) -> int:
         """Upper bound on the tokens that placeholders in ``text`` become, beyond themselves."""

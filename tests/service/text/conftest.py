@@ -5,6 +5,7 @@ import shutil
 import httpx
 import pytest
 from tokenizers import Tokenizer
+from tokenizers.normalizers import NFKC
 
 from tests.support.application import running
 from tests.support.in_process import serving_in_process
@@ -15,7 +16,7 @@ MODELS = {  # class, side of the padding, most tokens
     "left": ("LlamaForCausalLM", "left", 64),
     "masked": ("BertForMaskedLM", "right", 64),
     "long": ("GPT2LMHeadModel", "right", None),
-    "bert": ("BertModel", "right", 16),  # truncates texts to 12 tokens
+    "bert": ("BertModel", "right", 16),  # truncates texts to 12 tokens, and normalizes them by NFKC
 }
 
 
@@ -26,6 +27,7 @@ def language_models(repository, tmp_path_factory):
         write_language_model(folder / name / "1", *model)
     file = str(folder / "bert" / "1" / "tokenizer.json")
     tokenizer = Tokenizer.from_file(file)
+    tokenizer.normalizer = NFKC()
     tokenizer.enable_truncation(12)
     tokenizer.enable_padding(pad_id=1, pad_token="<pad>")
     tokenizer.save(file)

@@ -13,7 +13,7 @@ from service.base.errors import CLIENT_CLOSED_REQUEST, TooLarge
 from service.codec.json_parser import placeholder
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongText
-from service.tokens.request import MAX_ESCAPE_BYTES, TextFields, read_texts, tokenize, tokens_json
+from service.tokens.request import MAX_ESCAPE_BYTES, TextFields, read_texts, tokenize, tokenizing_needs, tokens_json
 from tests.support.application import running
 from tests.support.http_requests import http
 from tests.support.in_process import Client, serving_in_process
@@ -311,7 +311,18 @@ def test_short_texts_beside_a_long_one_reserve_their_padding(application):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    needs = whole.needs(models.block("long"))
+    needs = tokenizing_needs([whole], models.block("long"), 1 << 20)
     assert whole.size * 768 < peak <= needs.memory < 4 * peak
-    assert truncated.needs(models.block("bert")).memory == truncated.size * 768 + 64 * 12 * 80
+    assert tokenizing_needs([truncated], models.block("bert"), 1 << 20).memory == truncated.size * 768 + 64 * 12 * 80
     assert needs.work > 64 * 4000 * 50  # nanoseconds: the padding counts
+
+
+def test_texts_that_normalization_lengthens_beyond_the_limit_are_refused(texts):
+    """Of three bytes it makes 33: they would take eleven times the memory and time of any other text."""
+    for path in PATHS:
+        for text, status in (("\ufdfa" * 4000, 413), ("\ufdfa" * 1000, 200), ("\u00e9" * 20_000, 200)):
+            response = texts.post(f"/v1/{path}/bert", json={"text": text, "truncation": True})
+            assert response.status_code == status, response.text
+            if status == 413:
+                assert response.json()["field"] == "text"
+                assert "MiB after normalization; the limit is 50,000 bytes" in response.json()["detail"]

@@ -191,3 +191,11 @@ def test_texts_are_truncated_as_by_the_library(strategy, direction, folder):
 def test_long_pairs_take_memory_for_their_own_tokens_alone(folder):
     long = " ".join(["cat"] * 100_000)
     assert load_tokenizer(folder).encode([(long, long)], 12, truncation=True).input_ids.shape == (1, 12)
+
+
+def test_the_size_of_a_text_is_that_of_the_normalized_one_if_it_is_larger(folder):
+    assert load_tokenizer(folder).size("\ufdfa" * 5000) == 5000 * 3
+    whole = with_options(folder, normalizer={"type": "NFKC"})
+    assert whole.size("\ufdfa" * 5000) == 5000 * 33
+    assert whole.size(("\ufdfa", "a cat")) == 33 + 5
+    assert whole.size("\ufb01" * 10) == 10 * 3  # a ligature, of which it makes two bytes
