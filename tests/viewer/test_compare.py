@@ -224,3 +224,14 @@ def test_the_request_of_the_second_side_is_copied(open_page, heed):
     assert '"the dog ran"' in copied(page, "second as Python")
     page.get_by_role("tab", name="Head").click()
     expect(page.get_by_role("button", name="copy second as curl")).to_have_count(0)
+
+
+@pytest.mark.parametrize("other", ['{"text":"the dog ran on the mat"}', '{"head":3}', '{"model":"multi_head"}'])
+def test_a_saved_page_has_both_sides(other, open_page, open_file, tmp_path):
+    page = open_page(f"{PAGE}&head=1&other={quote(other)}")
+    expect(page.get_by_role("region", name="difference").locator("canvas").first).to_be_visible()
+    parts = ".sides h2, .headline, [aria-label='largest differences'], .sides .legend"
+    expected = page.locator(parts).all_text_contents()
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    expect(open_file(tmp_path / "saved.html").locator(parts)).to_have_text(expected)
+    assert len(expected) >= 6

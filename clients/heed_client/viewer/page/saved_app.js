@@ -13,11 +13,13 @@ import { GENERATE, LENS, PATCH, PICTURE, VIEWS, Workspace } from "heed/page/work
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
-/** The second side of a comparison within one answer: another head or layer.
- *  @param {Attention} attention @param {Settings} settings @param {(changes: Partial<Settings>) => void} set */
-function sameWith(attention, settings, set) {
+/** The second side of a comparison: another head or layer of the same answer, or the one that was saved beside it.
+ *  @param {Attention} attention @param {Attention | null} second @param {Saved["second"]} saved
+ *  @param {Settings} settings @param {(changes: Partial<Settings>) => void} set */
+function sideOf(attention, second, saved, settings, set) {
   const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: changedOther(settings, changes) });
-  return { attention, settings: secondOf(settings, attention.heads), set: setOther, isSame: true };
+  const own = { ...secondOf(settings, attention.heads, !second), ...saved?.settings };
+  return { attention: second ?? attention, settings: own, set: setOther, isSame: !second };
 }
 
 /** @param {{data: Saved}} props */
@@ -25,7 +27,11 @@ export function SavedApp({ data }) {
   const [chosen, setSettings] = useAddress({ ...DEFAULTS, ...data.settings });
   const settings = chosen.kind ? chosen : { ...chosen, kind: data.kind };
   const { value, error } = usePromise(
-    async () => ({ attention: await fromBase64(data), picture: data.picture ? await toPicture(data.picture) : null }),
+    async () => ({
+      attention: await fromBase64(data),
+      second: data.second ? await fromBase64(data.second) : null,
+      picture: data.picture ? await toPicture(data.picture) : null,
+    }),
     [data],
   );
   const set = (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes }));
@@ -42,7 +48,7 @@ export function SavedApp({ data }) {
         value &&
         html`<${Workspace} attention=${value.attention} settings=${isText ? inText(settings) : settings} title=${data.title} about=${data.about ?? {}}
         set=${isText ? setInText(set) : set} views=${{ ...(isSquare && value.picture && PICTURE), ...(generation && GENERATE), ...VIEWS, ...(sweep && PATCH), ...(lens && LENS) }}
-        extra=${{ generation, sweep, lens, second: sameWith(value.attention, settings, set), picture: value.picture }} />`
+        extra=${{ generation, sweep, lens, second: sideOf(value.attention, value.second, data.second, settings, set), picture: value.picture }} />`
       }
     </main>`;
 }

@@ -116,14 +116,25 @@ export function TakeAlong({
     actions.push([
       "HTML page",
       async () => {
+        const theirs = settings.view === "compare" && second && !second.isSame ? second.attention : null;
+        const other = theirs && second && { attention: theirs, settings: second.settings };
         const whole = generated && ((await generation?.actions?.whole()) ?? generated);
         text(
           "html",
           "text/html",
-          await toDocument(title, attention, settings, about, picture, ended(whole), {
-            ...(sweep?.grid && { sweep: { ...sweep, grid: ended(sweep.grid), actions: null } }),
-            ...(lens && { lens }),
-          }),
+          await toDocument(
+            title,
+            attention,
+            settings,
+            about,
+            picture,
+            ended(whole),
+            {
+              ...(sweep?.grid && { sweep: { ...sweep, grid: ended(sweep.grid), actions: null } }),
+              ...(lens && { lens }),
+            },
+            other,
+          ),
         );
         if (request)
           setMessage(

@@ -1,5 +1,6 @@
 // A page of its own from the open one: its modules as data: URLs, its style, and the weights inside.
-import { fromPicture, toBase64 } from "heed/save/saved.js";
+import { runPart } from "heed/data/state.js";
+import { fromAttention, fromPicture } from "heed/save/saved.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -15,26 +16,31 @@ const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
  * @param {import("heed/views/picture_view.js").Seen | null} picture  that the model was run on
  * @param {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
  * @param {Partial<Pick<import("heed/save/saved.js").Saved, "sweep" | "lens">>} [views]  other measurements
+ * @param {import("heed/views/comparison.js").One | null} [second]  another answer that it is compared with
  */
-export async function toDocument(title, attention, settings, about, picture, generated = null, views = {}) {
-  const { numbers, unit } = await attention.all();
-  const { layers, heads, m, n, axis, rows, columns } = attention;
-  const { text: _text, pair: _pair, target: _target, parameters: _parameters, other: _other, ...looks } = settings;
+export async function toDocument(
+  title,
+  attention,
+  settings,
+  about,
+  picture,
+  generated = null,
+  views = {},
+  second = null,
+) {
+  const { text: _text, pair: _pair, target: _target, parameters: _parameters, other, ...looks } = settings;
+  const run = runPart(settings);
+  const ofHead = Object.entries(other ?? {}).filter(([name]) => !(name in run));
   const data = JSON.stringify({
     title,
     kind: settings.kind,
-    axis,
-    shape: [layers, heads, m, n],
-    dtype: numbers instanceof Uint8Array ? "uint8" : "float32",
-    unit,
-    rows,
-    columns: attention.isSelf ? null : columns,
-    weights: await toBase64(numbers),
-    settings: looks,
+    ...(await fromAttention(attention)),
+    settings: { ...looks, ...(second && run), other: ofHead.length ? Object.fromEntries(ofHead) : null },
     about,
     picture: picture && fromPicture(picture),
     generated,
     ...views,
+    ...(second && { second: { ...(await fromAttention(second.attention)), settings: runPart(second.settings) } }),
   });
   const [imports, style] = await Promise.all([modules(), sheet()]);
   return `<!doctype html>

@@ -5,23 +5,43 @@ import { complete } from "heed/data/attention.js";
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /**
- * @typedef {object} Saved
- * @property {string} title
- * @property {string} kind  the output: weights, scores, ...
+ * @typedef {object} Weights
  * @property {string} axis  name of the first axis
  * @property {number[]} shape  [layers, heads, m, n]
  * @property {"float32" | "uint8"} dtype
  * @property {number} unit  what 1 of uint8 stands for
  * @property {Label[]} rows @property {Label[] | null} columns  null = queries and keys are the same tokens
  * @property {string} weights  little-endian numbers, compressed by zlib, in base64
+ */
+/**
+ * @typedef {object} Page
+ * @property {string} title
+ * @property {string} kind  the output: weights, scores, ...
  * @property {Partial<Settings>} settings
+ * @property {Weights & {settings: Partial<Settings>}} [second]  the second side of a comparison with another answer
  * @property {Record<string, string>} [about]  origin of the weights
  * @property {{patches: import("heed/views/picture_view.js").Patches, url: string} | null} [picture]  in a data: URL
  * @property {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
  * @property {import("heed/page/sweep.js").SweepState} [sweep] @property {import("heed/server/lens.js").Lens} [lens]
  */
+/** @typedef {Page & Weights} Saved */
 
-/** @param {Saved} saved @returns {Promise<Attention>} */
+/** @param {Attention} attention @returns {Promise<Weights>} */
+export async function fromAttention(attention) {
+  const { numbers, unit } = await attention.all();
+  const { layers, heads, m, n, axis, rows, columns } = attention;
+  return {
+    axis,
+    shape: [layers, heads, m, n],
+    dtype: numbers instanceof Uint8Array ? "uint8" : "float32",
+    unit,
+    rows,
+    columns: attention.isSelf ? null : columns,
+    weights: await toBase64(numbers),
+  };
+}
+
+/** @param {Weights} saved @returns {Promise<Attention>} */
 export async function fromBase64({ shape: [layers, heads, m, n], axis, dtype, unit, rows, columns, weights }) {
   const packed = Uint8Array.fromBase64?.(weights) ?? Uint8Array.from(atob(weights), (text) => text.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -46,7 +66,7 @@ export function fromPicture({ patches, image }) {
 }
 
 /** @param {Float32Array | Uint8Array} numbers @returns {Promise<string>} */
-export async function toBase64(numbers) {
+async function toBase64(numbers) {
   const stream = new Blob([/** @type {BlobPart} */ (numbers)]).stream().pipeThrough(new CompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const pieces = [];
