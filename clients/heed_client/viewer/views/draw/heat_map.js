@@ -250,9 +250,9 @@ function every(first, end, size) {
   return indices;
 }
 
-/** The levels of a row below the cells, and those of a column beside the queries, with their words.
+/** The levels of a row below the cells, with its word, and those of a column beside the queries; the longest bar is of its largest.
  *  @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
-function drawBars(context, { shown, plot, rows, columns, words, colours, table }, { x, y, w, h }, row, column) {
+function drawBars(context, { shown, plot, rows, words, colours, table }, { x, y, w, h }, row, column) {
   const { m, n, levels } = shown;
   const fill = (
     /** @type {boolean} */ isBelow,
@@ -263,9 +263,12 @@ function drawBars(context, { shown, plot, rows, columns, words, colours, table }
   ) => {
     const [first, end] = inSight(start, size, length, isBelow ? n : m);
     const breadth = Math.max(1, size > 4 ? size - 1 : size);
+    const shareOf = (/** @type {number} */ level) => (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0; // of a masked cell 0
+    let most = 0;
+    for (let index = 0; index < (isBelow ? n : m); index++) most = Math.max(most, shareOf(levelOf(index)));
     for (let index = first; index < end; index++) {
       const level = levelOf(index);
-      const height = BAR * (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level);
+      const height = (BAR * shareOf(level)) / most;
       if (!(height >= 0.5)) continue;
       const place = Math.max(0, (index - start) * size);
       const visible = Math.min(breadth, length - place);
@@ -277,20 +280,14 @@ function drawBars(context, { shown, plot, rows, columns, words, colours, table }
     if (isBelow) context.fillRect(plot.left, plot.top + plot.height + 1, plot.width, 1);
     else context.fillRect(plot.left + plot.width + 1, plot.top, 1, plot.height);
   };
-  const name = (/** @type {string} */ word, /** @type {"left" | "right"} */ align, /** @type {number} */ x) => {
-    context.font = fontOf(plot.font);
-    context.fillStyle = colours.quiet;
-    context.textAlign = align;
-    context.textBaseline = "top";
-    const room = align === "right" ? plot.left - GAP - 2 : BAR;
-    context.fillText(words.fit(context, word, room), x, plot.top + plot.height + GAP);
-  };
   if (row !== null) {
     fill(true, x, w, plot.width, (j) => levels[row * n + j]);
-    name(rows[row], "right", plot.left - GAP);
+    context.font = fontOf(plot.font);
+    context.fillStyle = colours.quiet;
+    context.textAlign = "right";
+    context.textBaseline = "top";
+    const word = words.fit(context, rows[row], plot.left - GAP - 2);
+    context.fillText(word, plot.left - GAP, plot.top + plot.height + GAP);
   }
-  if (column !== null) {
-    fill(false, y, h, plot.height, (i) => levels[i * n + column]);
-    name(columns[column], "left", plot.left + plot.width + 2);
-  }
+  if (column !== null) fill(false, y, h, plot.height, (i) => levels[i * n + column]);
 }
