@@ -3,7 +3,7 @@ import { html, useEffect, useRef } from "vendor/preact.js";
 import { coloured, strongest } from "heed/data/picture.js";
 import { valueText } from "heed/data/display.js";
 import { useTheme } from "heed/views/draw/canvas.js";
-import { PatchDrawing } from "heed/views/draw/patches.js";
+import { PatchDrawing, tallest } from "heed/views/draw/patches.js";
 import { inEveryHead } from "heed/views/every_head.js";
 import { usePromise } from "heed/views/hooks.js";
 
@@ -11,7 +11,6 @@ import { usePromise } from "heed/views/hooks.js";
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
 
 const SIDE = 240; // px of the width, at least
-const TALLEST = 0.5; // of the window's height, for all pictures
 const LABEL = 32; // px of the name below a picture
 const GAP = 12; // px between two pictures
 
@@ -38,7 +37,7 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wid
 /** The number of columns in which pictures are widest, and their width. @param {number} count @param {number} width
  *  @param {Seen["image"]} image */
 function grid(count, width, image) {
-  const height = TALLEST * innerHeight;
+  const height = tallest();
   const sides = Array.from({ length: count }, (_, i) => {
     const rows = Math.ceil(count / (i + 1));
     return Math.min(width / (i + 1) - GAP, ((height / rows - LABEL) * image.width) / image.height);

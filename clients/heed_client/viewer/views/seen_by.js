@@ -37,7 +37,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings),
     [shown, place, settings.scale],
   );
-  const scale = scaleOf(image, size.width, children ? TALLEST : ALONE);
+  const scale = scaleOf(image, size.width, innerHeight * (children ? TALLEST : ALONE));
   const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
   const paint = useFrame(() => {

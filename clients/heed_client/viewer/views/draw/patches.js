@@ -7,14 +7,16 @@ import { prepare, themeColours } from "heed/views/draw/canvas.js";
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
 /** @typedef {import("heed/data/picture.js").Weights} Weights */
 
-const TALLEST = 0.5; // of the window's height
+const [LEAST, BESIDE] = [0.5, 560]; // a picture takes half of the window's height, or all but so many px
 export const COARSE = 8; // px of a pixel that is drawn as a square
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
+/** px of the height of a picture, at most. */
+export const tallest = () => Math.max(innerHeight * LEAST, innerHeight - BESIDE);
+
 /** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame
- *  @param {number} [tallest]  as a share of the window's height */
-export const scaleOf = (image, width, tallest = TALLEST) =>
-  Math.min(width / image.width, (innerHeight * tallest) / image.height);
+ *  @param {number} [height]  px */
+export const scaleOf = (image, width, height = tallest()) => Math.min(width / image.width, height / image.height);
 
 /** A length in CSS pixels that ends with a pixel of the device. @param {number} length */
 const snap = (length) => Math.round(length * devicePixelRatio) / devicePixelRatio;
