@@ -34,7 +34,7 @@ export function stepsSvg(stages, pair, title) {
     x = left + breadth;
     widest = Math.max(widest, x + EDGE);
     const grid = { left, top: y + NAMES, width: wide / stage.columns, height: high / stage.rows };
-    return sign.at(left - AROUND, y + NAMES + HEIGHT / 2) + tensor(stage, pair, table, grid, y);
+    return sign.at(left - AROUND, y + NAMES + high / 2) + tensor(stage, pair, table, grid, y);
   });
   const notes = COLOURS.split(/(?<=\.) /); // a line for each sentence
   const below = y + NAMES + HEIGHT;
