@@ -24,7 +24,7 @@ export const PALE = "#cfd8dc"; // in legends, the picture below transparent colo
 
 /** What the colours of positive and negative numbers mean. @param {string} where  the numbers that share a scale */
 export const signedNote = (where) =>
-  `Each cell is one number: orange is positive, violet is negative. The stronger the colour, the larger the absolute value ${where}.`;
+  `Each cell is one number: orange is positive, violet is negative. The stronger the colour, the larger the absolute value${where && ` ${where}`}.`;
 
 const BACK_DARK = "#11141a"; // of style.css
 const CONTRAST = 5.2; // of a head's colour; a line of two thirds of its opacity has 3, as WCAG 2 requires of graphics

@@ -64,12 +64,12 @@ export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions
 /** The measurement as a sentence. @param {Grid} grid */
 function said({ choices: { action, at, source, minus, scale, metric } }) {
   const what = {
-    from: `is what it is in “${source}”`,
+    from: `is taken from “${source}”`,
     scale: "is removed",
     mean: "is its mean over the positions",
     add: `has ${number(scale)} times that of “${source}”${minus ? ` less that of “${minus}”` : ""} added`,
   };
-  return `${METRICS[metric]}, if the ${siteTitle(at)} ${what[action]}, at one place at a time.`;
+  return `${METRICS[metric]} when the ${siteTitle(at)} ${what[action]}, one place at a time.`;
 }
 
 /** An error by the name of its field. @param {Error | null} error @returns {Record<string, string>} */
