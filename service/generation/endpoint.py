@@ -205,7 +205,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         for texts, name in ((fields.texts, "text"), (fields.decoder_text, DECODER_TEXT)):
             if texts is not None:
                 measuring = partial(tokenizing_needs, [texts], model, pipeline.settings.max_text_bytes, name)
-                needs.append((yield Stage(NORMALIZING, bytes_to_normalize([texts]), measuring)))
+                needs.append((yield Stage(NORMALIZING, bytes_to_normalize([texts], model), measuring)))
         context.reservation.add(sum(one.memory for one in needs))
         if fields.lens_top_k:
             lens = yield from open_lens(self.source, model, fields.lens_top_k, decoder.ids)

@@ -128,9 +128,10 @@ class InterventionSource(InputSource[Changes]):
         texts = [run.texts for run in runs if run.texts]
         check_size(sum(one.size for one in texts), self._max_text_bytes, FIELD)
         measuring = partial(tokenizing_needs, texts, model, self._max_text_bytes, FIELD)
-        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize(texts), measuring)
+        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize(texts, model), measuring)
         context.reservation.add(needs.memory)
-        inputs = yield Stage(self._tokenizing, needs.work, partial(_inputs_of, runs, numbers, model))
+        work = needs.work + sum(array.size for array in numbers.values())
+        inputs = yield Stage(self._tokenizing, work, partial(_inputs_of, runs, numbers, model))
         for run in runs:
             if run.files is not None:
                 made = yield from self.files.tensors(run.files, model, context)
@@ -152,7 +153,7 @@ class InterventionSource(InputSource[Changes]):
         if run.texts is None:
             return in_one_row(tensors, model), []
         measuring = partial(tokenizing_needs, [run.texts], model, self._max_text_bytes)
-        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([run.texts]), measuring)
+        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([run.texts], model), measuring)
         context.reservation.add(needs.memory)
         made: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(
             self._tokenizing, needs.work, partial(_of_texts, run.texts, model)

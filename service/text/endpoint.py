@@ -142,7 +142,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             return tensors_of(tokens, fields.is_single, model), tokens_json(tokens, fields.is_single, whole)
 
         measuring = partial(tokenizing_needs, [fields], model, self.settings.max_text_bytes)
-        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([fields]), measuring)
+        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([fields], model), measuring)
         context.reservation.add(needs.memory)
         result: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(self.tokenizing, needs.work, tokenized)
         return result

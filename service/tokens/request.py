@@ -28,7 +28,7 @@ TOKENIZING_BYTES = 768  # memory for each byte of text: there may be a token for
 TOKEN_BYTES = 80  # memory for each token, padding too, as arrays and as JSON
 TEXT_NS = 250  # to tokenize a byte of text; where each is a token, six times as many
 TOKEN_NS = 50  # of a token, padding too, as an array and as JSON
-NORMALIZING = AssumedCost(0, 350)  # of bytes of texts that are not ASCII
+NORMALIZING = AssumedCost(0, 350)  # of bytes of texts that are normalized first
 SPECIAL_TOKENS = 8  # of a text, at most
 MASKS = {"attention_mask": 1, "token_type_ids": 0}  # tensors beside the token ids -> the value that changes nothing
 DECODER = "decoder_"
@@ -60,10 +60,10 @@ class TokenizingNeeds(NamedTuple):
     work: int
 
 
-def bytes_to_normalize(requests: Iterable[TextFields]) -> int:
-    """The bytes of their texts that are not ASCII: the size of the stage ``tokenizing_needs``."""
+def bytes_to_normalize(requests: Iterable[TextFields], model: Model) -> int:
+    """The bytes of their texts that normalization may lengthen: the size of the stage ``tokenizing_needs``."""
     texts = [text for one in requests for several in one.texts.values() for text in several]
-    return sum(_size(text) for text in texts if not _is_ascii(text))
+    return sum(_size(text) for text in texts if tokenizer_of(model).may_lengthen(text))
 
 
 def tokenizing_needs(
@@ -248,10 +248,6 @@ def check_size(size: int, max_bytes: int, name: str, quantifier: str = "", when:
         got, most = sizes_words(size, max_bytes)
         limit = f"the limit is {most} (max_text_bytes)"
         raise TooLarge(f"the texts have {quantifier}{got}{when}; {limit}; send shorter or fewer texts", name)
-
-
-def _is_ascii(text: Text) -> bool:
-    return text.isascii() if isinstance(text, str) else all(map(str.isascii, text))
 
 
 def _size(text: Text) -> int:

@@ -29,6 +29,10 @@ log = logging.getLogger("heed")
 TOKENIZER_FILE = "tokenizer.json"
 MAX_PIECE_TOKENS = 1 << 13  # converted in one call; about a millisecond
 MAX_PIECE_CHARACTERS = 1 << 12  # normalized in one call, of which the library keeps up to 200 bytes each
+KEEP_ASCII = {  # normalizers that do not lengthen ASCII
+    *("BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Strip", "StripAccents")
+}
+BLANK = "▁"  # stands for a blank, and is one token
 T = TypeVar("T")
 Span = tuple[int, int]
 Text = str | tuple[str, str]  # alone, or a pair
@@ -84,6 +88,7 @@ class Tokenizer:
         whole.no_padding()
         whole.no_truncation()
         self._whole: tokenizers.Tokenizer = whole
+        self._keeps_ascii = _types(whole.normalizer) <= KEEP_ASCII
         self._placeholder = placeholder
 
     def encode(
@@ -123,18 +128,21 @@ class Tokenizer:
         return self._padded(rows, [spans is not None for spans in kept])
 
     def size(self, text: Text) -> int:
-        """The bytes of ``text`` as UTF-8, or normalized if they are more then: a character may become 18.
-
-        No usual normalizer lengthens ASCII.
-        """
+        """The bytes of ``text`` as UTF-8, or normalized if they are more then: NFKC makes 18 characters of one."""
         if not isinstance(text, str):
             return sum(map(self.size, text))
-        normalizer, size = self._whole.normalizer, len(text.encode())
-        if normalizer is None or text.isascii():
+        size, normalizer = len(text.encode()), self._whole.normalizer
+        if not self.may_lengthen(text):
             return size
         starts = range(0, len(text), MAX_PIECE_CHARACTERS)
         pieces = (normalizer.normalize_str(text[start : start + MAX_PIECE_CHARACTERS]) for start in starts)
-        return max(size, sum(len(piece.encode()) for piece in pieces))
+        return max(size, sum(len(piece.replace(BLANK, " ").encode()) for piece in pieces))
+
+    def may_lengthen(self, text: Text) -> bool:
+        """Whether normalization may lengthen ``text``."""
+        if not isinstance(text, str):
+            return any(map(self.may_lengthen, text))
+        return self._whole.normalizer is not None and not (self._keeps_ascii and text.isascii())
 
     def added_tokens(self, text: Text) -> int:
         """Upper bound on the tokens that placeholders in ``text`` become, beyond themselves."""
@@ -345,6 +353,17 @@ def _left(counts: Sequence[int], room: int, strategy: str) -> list[int] | None:
     if less + more > room:
         less, more = room // 2, room - room // 2
     return [more, less] if first > second else [less, more]
+
+
+def _types(normalizer: Any) -> set[str]:
+    """The types of a normalizer of the library, and of those that it consists of."""
+    whole = [orjson.loads(normalizer.__getstate__())] if normalizer else []
+    found = set[str]()
+    while whole:
+        one = whole.pop()
+        whole += one.get("normalizers", [])
+        found.add(one["type"])
+    return found - {"Sequence"}
 
 
 def _place(index: int, encodings: Sequence[Any]) -> str:

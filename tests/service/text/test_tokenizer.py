@@ -13,6 +13,8 @@ from service.model.spec import Placeholder
 from service.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.texts import tokenizer
 
+BLANKS = [(" ", "▁"), ("\t", "<|tab|>")]
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -199,3 +201,11 @@ def test_the_size_of_a_text_is_that_of_the_normalized_one_if_it_is_larger(folder
     assert whole.size("\ufdfa" * 5000) == 5000 * 33
     assert whole.size(("\ufdfa", "a cat")) == 33 + 5
     assert whole.size("\ufb01" * 10) == 10 * 3  # a ligature, of which it makes two bytes
+    assert not whole.may_lengthen("a cat")
+
+
+def test_what_stands_for_a_blank_counts_as_one_byte(folder):
+    replaced = [{"type": "Replace", "pattern": {"String": before}, "content": after} for before, after in BLANKS]
+    whole = with_options(folder, normalizer={"type": "Sequence", "normalizers": replaced})
+    assert whole.may_lengthen("plain")
+    assert whole.size("a cat\t" * 5000) == 5000 * 12
