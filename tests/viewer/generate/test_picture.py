@@ -112,6 +112,11 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     page = open_page(f"model=mine&text={text}&view=generate&length=3", url=server.url)
     expect(page.get_by_role("group", name="prompt and generated text")).to_contain_text("picture (16 patches)")
     expect_end(page)
+    alignment = page.get_by_role("region", name="picture").get_by_role("region", name="alignment")
+    keys = page.locator(".passages [data-column]").count() - 1  # no patches, and nothing looks at the last word
+    expect(alignment.get_by_role("application")).to_have_attribute(
+        "aria-label", re.compile(f"^weights of 3 queries.* and {keys} keys")
+    )
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     assert drawing.find(f"{SVG}image") is not None
     assert len([rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]) == COLUMNS**2
@@ -124,7 +129,7 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     assert len(lines) > 1
     assert new[0].get("y") not in lines  # no line has the end of the prompt and the generated words
     page.locator(".word.new").nth(1).hover()
-    page.get_by_role("region", name="picture").locator("canvas").click(position={"x": 10, "y": 10})
+    page.get_by_role("region", name="picture").get_by_role("img", name="the picture").click(position={"x": 10, "y": 10})
     expect(page.get_by_text("Picture: row 0, column 0 is selected")).to_be_visible()
     title = page.get_by_role("region", name="next tokens").get_by_role("heading")
     expect(title).to_have_text(f"Next tokens in place of “{new[1].text}”")

@@ -1,6 +1,15 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
+import {
+  faded,
+  isOfWeights,
+  levelOf,
+  lineOf,
+  LOOKS,
+  LOOKS_MOST,
+  valueText,
+  withoutColumns,
+} from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { inQuotes, patchesIn } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
@@ -13,7 +22,7 @@ import { Legend } from "heed/views/draw/legend.js";
 import { SeenBy } from "heed/views/seen_by.js";
 import { EveryHead } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
-import { MatrixView } from "heed/views/matrix_view.js";
+import { HeatMap } from "heed/views/matrix_view.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
 
@@ -35,7 +44,7 @@ const ENDS = {
   length: "",
   running: "",
 };
-const LINE = 22; // px of a line of the alignment
+const [LINE, LOW] = [22, 16]; // px of a line of the alignment, and of one without room for numbers
 const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
@@ -60,12 +69,9 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
   const hasPicture = isDrawn && picture && (isCross || patches);
   const marked = { ...settings, query: place, key: isHeld ? settings.key : (pointed?.column ?? null) };
-  const isOnOneScale = text?.source?.length && place !== null && settings.hidePadding; // the words have its legend
   const alignment =
     isDrawn &&
-    isCross &&
-    html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and ${picture ? "the patches, row by row (2,1: row 2, column 1)" : "the source, from left to right"}</h2>
-      <${MatrixView} attention=${attention} settings=${marked} set=${set} legend=${isOnOneScale ? "" : undefined} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`;
+    html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} picture=${picture} patches=${patches} />`;
   return html`
     ${
       actions &&
@@ -83,6 +89,27 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
     ${isDrawn && !isRunning && settings.query !== null && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
+}
+
+/** The matrix of all generated words, without the patches in a prompt, which are beside it.
+ *  @param {ViewProps & Pick<Props, "picture"> & {text: GeneratedText, patches: ReturnType<typeof patchesIn>}} props */
+function Alignment({ attention, settings, set, text, picture, patches }) {
+  const { shown } = useShown(attention, settings);
+  const own = useMemo(
+    () => shown && (patches ? withoutColumns(shown, patches) : shown),
+    [shown, patches?.start, patches?.end],
+  );
+  if (!own) return null;
+  const isCross = settings.kind === "cross_weights";
+  const across = picture ? "patches across (2,1\u00a0is\u00a0row\u00a02,\u00a0column\u00a01)" : "source across";
+  const title = isCross
+    ? `Alignment: generated words down, ${across}`
+    : "Generated words down, the words before each across; hatched: later words";
+  const hasScale = (!isCross || text.source?.length) && settings.query !== null && settings.hidePadding; // as the words
+  const names = isCross ? {} : { masked: "a later word", hatched: "" };
+  return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>
+    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
+      height=${Math.min(innerHeight * TALLEST, attention.m * (isCross ? LINE : LOW) + AROUND)} ...${names} /></section>`;
 }
 
 /** The weights of the pinned word in other heads: all heads by the largest weight, and those of the layer in full.
