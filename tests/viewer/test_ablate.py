@@ -76,6 +76,9 @@ def test_what_a_head_changes(open_page, answers):
     page.set_viewport_size({"width": 1440, "height": 900})
     grid, maps = (page.locator(name).bounding_box() for name in (".grid-of-heads", ".results .sides"))
     assert grid["x"] + grid["width"] < maps["x"]
+    outputs = page.get_by_role("region", name="change of the output").bounding_box()
+    assert outputs["y"] >= grid["y"] + grid["height"]
+    assert outputs["x"] + outputs["width"] < maps["x"]
     names = ("[aria-label=difference]", "[aria-label=first]", "[aria-label=second]", ".changes")
     drawn, first, _, listed = (page.locator(f".results {name}").bounding_box() for name in names)
     assert drawn["y"] + drawn["height"] <= first["y"]

@@ -73,19 +73,22 @@ export function AblateView({ attention, settings, set, run }) {
   const visibility = isCurrent ? "visible" : "hidden";
   const tokens =
     outputs && same?.tokens && outputs.tokens
-      ? html`<div style=${{ visibility }}><${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(attention, run.settings)]} /></div>`
+      ? html`<${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(attention, run.settings)]} />`
       : null;
+  const changed =
+    outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`;
+  const below = html`<div style=${{ visibility }}>${tokens ?? changed}</div>`;
   return html`<p class="note">A head that is switched off adds nothing to the output. ${
     wanted.ablated.length
       ? `The pictures show how the weights of the other heads change: orange is more, violet less.${isOfWeights(settings.kind) ? " Points are percentage points." : ""}`
       : "Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
-    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} tokens=${tokens}>
+    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} below=${below}>
       <div class="results" hidden=${wanted.ablated.length === 0} style=${{ visibility }}>
       ${heads && html`<${Ranking} ...${heads} />`}
       ${heads && html`<${Head} ...${heads} />`}</div><//>
-    <div style=${{ visibility }}>${outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`}</div>`;
+    <div style=${{ visibility }}>${tokens && changed}</div>`;
 }
 
 /** The size of a change of a weight, or of another output. @param {string} kind @param {number} size */
@@ -134,9 +137,9 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
 }
 
 /** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
- *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>, tokens: unknown, children?: unknown}} props
- *    `tokens` are below the grid, `children` beside it */
-function Grid({ attention, before, changes, shown, settings, set, choose, measured, tokens, children }) {
+ *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
+ *    `below` the grid, `children` beside it */
+function Grid({ attention, before, changes, shown, settings, set, choose, measured, below, children }) {
   const { layers, heads } = attention;
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
@@ -217,7 +220,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
               aria-label=${label} onClick=${() => toggle(layer, head)}>${effect === null ? state : percent(effect)}</button></td>`;
         })}</tr>`,
-      )}</tbody></table></div>${tokens}</div>${children}</div>`;
+      )}</tbody></table></div>${below}</div>${children}</div>`;
 }
 
 /** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
