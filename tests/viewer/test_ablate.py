@@ -247,7 +247,6 @@ def test_the_picture_shows_the_head_that_changes_most(open_page, answers):
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     most = int(np.abs(after - before)[1].max((-1, -2)).argmax())
     assert ["".join(panel.find("{*}text").itertext()) for panel in svg.findall("{*}g")] == [
-        "Before: all heads on",
-        "After: layer 0, head 1 off",
-        f"Change of layer 1, head {most}",
+        f"Layer 1, head {most}, {title}"
+        for title in ("change: after minus before", "before: all heads on", "after: layer 0, head 1 off")
     ]

@@ -11,7 +11,7 @@ import { stepsOf } from "heed/server/steps.js";
 import { stepsSvg } from "heed/save/steps_drawing.js";
 import { neuronsSvg } from "heed/save/neurons_drawing.js";
 import { pinned as pinnedInSecond } from "heed/views/compare_view.js";
-import { ablatedTitles, pairsOf, panelsOf } from "heed/views/comparison.js";
+import { ablatedTitles, pairsOf, panelsOf, placeOf } from "heed/views/comparison.js";
 import { gridSvg } from "heed/save/sweep_save.js";
 import { lensSvg } from "heed/save/lens_save.js";
 import { changeShown, changesOf, runWhole } from "heed/server/ablation.js";
@@ -72,7 +72,14 @@ async function ablated({ model, input, attention, settings: asked }, settings) {
   const { attention: before } = await runWhole(model, asked, input);
   const { layer, head } = changeShown(changesOf(attention, before, asked.ablated), settings, false) ?? settings;
   const own = { ...settings, layer, head, combine: /** @type {const} */ ("none") };
-  return panelsOf({ attention: before, settings: own }, { attention, settings: own }, ablatedTitles(attention, own));
+  const place = placeOf(attention, own).replace(/^./, (letter) => letter.toUpperCase());
+  const titles = ablatedTitles(attention, own).map((title) => `${place}, ${title}`);
+  const [first, second, change] = await panelsOf(
+    { attention: before, settings: own },
+    { attention, settings: own },
+    /** @type {[string, string, string]} */ (titles),
+  );
+  return [change, first, second]; // as on the page
 }
 
 /** The tensors of the view Steps; "" if they are too large to be drawn. @param {import("heed/views/hooks.js").Run} run

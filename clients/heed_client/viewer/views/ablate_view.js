@@ -271,9 +271,8 @@ function Ranking({ attention, changes, shown, settings, choose }) {
 function Head({ attention, before, changes, shown, settings, set }) {
   if (!(changes[0].largest > LEAST)) return null;
   const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
-  const [allOn, off] = ablatedTitles(attention, own);
   return html`<section aria-label="selected head"><h2>${placeOf(attention, own)}</h2><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
-    titles=${[allOn, off, "Change: after minus before"]} /></section>`;
+    titles=${ablatedTitles(attention, own)} /></section>`;
 }
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
@@ -291,6 +290,10 @@ function Outputs({ labels, before, after }) {
 /** The change of the output of each token. @param {{each: {word: string, cosine: number, largest: number}[]}} props */
 export function OutputChanges({ each }) {
   useTheme(); // draws again when it changes
+  const brief = (/** @type {number} */ size) => {
+    const text = size.toPrecision(2);
+    return text.includes("e") ? significant(Number(text)) : text;
+  };
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
@@ -299,6 +302,6 @@ export function OutputChanges({ each }) {
     <ol class="chips">${each.map(
       ({ word, cosine, largest }) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${word}</b> cos ${minus(cosine.toFixed(3))}, Δ ${significant(Number(largest.toPrecision(2)))}</li>`,
+      <b>${word}</b> cos ${minus(cosine.toFixed(3))}, Δ ${brief(largest)}</li>`,
     )}</ol></section>`;
 }

@@ -185,13 +185,11 @@ export const headsOff = (attention, settings) => {
 
 /** Titles where heads are switched off. @param {Attention} attention @param {Settings} settings
  *  @returns {[before: string, after: string, change: string]} */
-export function ablatedTitles(attention, settings) {
-  return [
-    "Before: all heads on",
-    `After: ${headsOff(attention, settings)}`,
-    `Change of ${placeOf(attention, settings)}`,
-  ];
-}
+export const ablatedTitles = (attention, settings) => [
+  "before: all heads on",
+  `after: ${headsOff(attention, settings)}`,
+  "change: after minus before",
+];
 
 /** All maps of a comparison, side by side. @param {One} one @param {One | null} other
  *  @param {[first: string, second: string, difference: string] | null} [titles] @returns {Promise<Panel[]>} */
