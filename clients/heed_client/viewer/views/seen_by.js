@@ -12,8 +12,7 @@ import { Opacity, OtherTokens } from "heed/views/picture_view.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, children?: unknown}} Props  `place` of the word */
 
-const TALLEST = 0.35; // of the window's height: the text is above, and the alignment beside it
-const ALONE = 0.45; // without an alignment
+const TALLEST = 0.45; // of the window's height: the text is above
 
 /** @param {Props} props */
 export function SeenBy(props) {
@@ -37,7 +36,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings),
     [shown, place, settings.scale],
   );
-  const scale = scaleOf(image, size.width, innerHeight * (children ? TALLEST : ALONE));
+  const scale = scaleOf(image, size.width, innerHeight * TALLEST);
   const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
   const paint = useFrame(() => {

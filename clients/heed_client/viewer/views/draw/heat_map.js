@@ -21,7 +21,8 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
  * @property {Cell | null} hover @property {{row: number | null, column: number | null}} held
  */
 
-const [SMALL, LARGE] = [12, 18]; // px of words
+const [SMALL, MEDIUM, LARGE] = [12, 14, 18]; // px of words
+const FEW = 5; // rows
 const SHARE = 0.3; // of a cell that large words have
 const BAR = 36; // px, the longest bar
 const [LESS, MORE] = [0.15, 0.85]; // levels of the colours of bars of a difference
@@ -51,7 +52,8 @@ export function layout(shown, rows, columns, width, height, lowest) {
     return { ...fit(m, n, left, top, breadth, Math.max(1, height - top - BELOW), lowest), font, isLevel };
   };
   const { w, h } = of(SMALL);
-  return of(Math.round(Math.min(LARGE, Math.max(SMALL, SHARE * Math.min(w, h)))));
+  const most = m < FEW ? MEDIUM : LARGE; // tall cells of a few rows are beside maps of many
+  return of(Math.round(Math.min(most, Math.max(SMALL, SHARE * Math.min(w, h)))));
 }
 
 /** @param {number} px */
