@@ -1,5 +1,5 @@
 // The weights of a picture's patches.
-import { largest, levelOf } from "heed/data/display.js";
+import { largest, levelOf, valueText } from "heed/data/display.js";
 
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -63,6 +63,13 @@ export function coloured(values, hidden, { special, rows, columns }, isDiverging
 /** A sign before the weight of a token that is larger than that of every patch. @param {Weights} weights @param {number} position */
 export const beyond = ({ values, hidden, high }, position) =>
   !hidden[position] && Number.isFinite(values[position]) && Math.abs(values[position]) > high ? "▲ " : "";
+
+/** The weight of all patches; a sign is before it if it is larger than the end of its scale, and written differently.
+ *  @param {string} kind  the output @param {number} sum @param {number} top  value of the strongest colour */
+export function sumText(kind, sum, top) {
+  const text = valueText(kind, sum);
+  return `${sum > top && text !== valueText(kind, top) ? "▲ " : ""}${text}`;
+}
 
 /** The visible patch with the largest weight; null = no patch is visible.
  *  @param {Weights} weights @param {Patches} patches */

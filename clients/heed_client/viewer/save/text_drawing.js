@@ -1,6 +1,7 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
-import { faded, levelOf, lineOf, valueText } from "heed/data/display.js";
+import { faded, levelOf, lineOf } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
+import { sumText } from "heed/data/picture.js";
 import { escape } from "heed/save/document.js";
 import { heading, MARK, ofWord, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
@@ -26,8 +27,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
   const [first, count] = patches ? [patches.special, patches.rows * patches.columns] : [-1, 0];
   const isOfPicture = (/** @type {number} */ place) => place >= first && place < first + count;
   const sum = line?.values.reduce((sum, value, j) => sum + (isOfPicture(line.places[j]) ? value : 0), 0) ?? 0;
-  const beyond = line && sum > line.top ? "▲ " : "";
-  const sumText = line && isFrom ? ` ${beyond}${valueText(settings.kind, sum)}` : "";
+  const picture = line && isFrom ? ` ${sumText(settings.kind, sum, line.top)}` : "";
   const level = (/** @type {number} */ place) => {
     if (!line || (place === first && !isFrom)) return NaN;
     const { places, values, top } = line;
@@ -36,7 +36,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
   };
   const held = !line ? -1 : isFrom ? prompt.length + query : Number(key);
   const all = [...prompt, ...words];
-  const texts = all.map(({ text }, place) => (place === first ? `picture (${count} patches)${sumText}` : text));
+  const texts = all.map(({ text }, place) => (place === first ? `picture (${count} patches)${picture}` : text));
   const breadths = [...widths(texts.slice(0, prompt.length)), ...widths(texts.slice(prompt.length), BOLD)];
   const most = Math.max(...tokens.map(({ probability }) => probability ?? 0)) || 1;
   const top = patches ? EDGE : TITLE;
@@ -69,7 +69,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
   );
   parts.push(scale({ ...shown, high, levels: new Float32Array() }, settings, EDGE, y + LINE + 8));
   parts.push(
-    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}${sumText.includes("▲") ? "; ▲ beyond the scale" : ""}</text>`,
+    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}${picture.includes("▲") ? "; ▲ beyond the scale" : ""}</text>`,
   );
   const height = y + LINE + 88;
   if (patches) return svg(PAGE, height, parts);

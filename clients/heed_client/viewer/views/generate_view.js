@@ -11,7 +11,7 @@ import {
   withoutColumns,
 } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { inQuotes, patchesIn } from "heed/data/picture.js";
+import { inQuotes, patchesIn, sumText } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
@@ -210,7 +210,7 @@ function Words({ text, patches, hasPicture, attention, settings, set, pointed, s
   const hasColours = !isCross || (source && source.length > 0) || active?.row === null; // else only the picture has them
 
   const sum = patches && line?.isFrom ? sumOf(line, patches) : NaN; // of the picture
-  const sumText = Number.isFinite(sum) && line ? `${sum > line.top ? "▲ " : ""}${valueText(settings.kind, sum)}` : "";
+  const picture = Number.isFinite(sum) && line ? sumText(settings.kind, sum, line.top) : "";
 
   /** The level of a word, NaN = none, and its weight. @param {HTMLElement} word */
   const weightOf = (word) => {
@@ -226,7 +226,7 @@ function Words({ text, patches, hasPicture, attention, settings, set, pointed, s
       const share = faded(level);
       word.style.background = share > 0 ? `color-mix(in srgb, ${css(table, level)} ${100 * share}%, transparent)` : "";
       word.style.color = share > 0.5 ? textOn(table, level) : "";
-      if ("picture" in word.dataset) word.dataset.picture = sumText;
+      if ("picture" in word.dataset) word.dataset.picture = picture;
       const isActive =
         active !== null &&
         (active.row !== null ? placeOf(word, "row") === active.row : placeOf(word, "column") === active.column);
@@ -344,7 +344,7 @@ function Words({ text, patches, hasPicture, attention, settings, set, pointed, s
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />${sumText.startsWith("▲") && html`<span>▲ beyond the scale</span>`}`}
+    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />${picture.startsWith("▲") && html`<span>▲ beyond the scale</span>`}`}
       ${words.length > 0 && html`<span class="note">Point at a word${hasPicture && " or click a patch"}; a click, or Enter, pins a word. The stronger its line, the more probable it was.</span>`}</div>
   </div>`;
 }
