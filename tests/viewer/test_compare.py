@@ -131,6 +131,10 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
     page.locator("[aria-label=first] .heat-map").hover()
     expect(page.locator(".hint")).to_be_hidden()  # the bars of the cell are there
     assert page.evaluate("document.body.scrollHeight") == height
+    first = page.get_by_role("region", name="first").get_by_role("application").bounding_box()
+    below = 42  # px below the last row of the first, which has 5: rows of both texts have one height
+    region.get_by_role("application").hover(position={"x": first["width"] / 2, "y": first["height"] - below})
+    expect(region.locator(".tip")).to_have_text(re.compile("^“the” → "))  # the fifth of the second
     for _ in range(2):
         region.get_by_role("application").press("ArrowRight")
     expect(region.locator(".selection b")).to_have_text("“<s>”")

@@ -1,6 +1,6 @@
 // One matrix as a heat map that can be zoomed to its single cells.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { DOT, isOfWeights, valueText } from "heed/data/display.js";
+import { DOT, isOfWeights, valueText, visible } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
@@ -83,7 +83,14 @@ export function HeatMap({
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
     const start = top + (settings.query === null && settings.key === null ? PAIR : 0) + BELOW;
     const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);
-    return layout(shown, [...names.rows, ...left], [...names.columns, ...above], Math.max(1, width), height, lowest);
+    const most = (/** @type {"rows" | "columns"} */ axis) =>
+      Math.max(shown[axis].length, ...beside.map((one) => visible(one[axis], settings).length));
+    const counts = { m: most("rows"), n: most("columns") };
+    const [rows, columns] = [
+      [...names.rows, ...left],
+      [...names.columns, ...above],
+    ];
+    return layout(shown, rows, columns, Math.max(1, width), height, lowest, counts);
   }, [names, width, screen, beside, own, lowest]);
   const words = useMemo(() => new Words(), [plot.font]);
   /** The state that follows the pointer without rendering the page again. */

@@ -38,22 +38,25 @@ const WITH_VALUES = 34; // px of a cell that has its value in it
 /** The places of the cells in a canvas of a given width.
  *  @param {Shown} shown @param {string[]} rows  words that have room
  *  @param {string[]} columns
- *  @param {number} width @param {number} height  most, in CSS pixels @param {number} [lowest]  px of the cells */
-export function layout(shown, rows, columns, width, height, lowest) {
+ *  @param {number} width @param {number} height  most, in CSS pixels @param {number} [lowest]  px of the cells
+ *  @param {{m: number, n: number}} [most]  rows and columns of the maps beside it, for rows of one height */
+export function layout(shown, rows, columns, width, height, lowest, most = shown) {
   const { m, n } = shown;
   const of = (/** @type {number} */ font) => {
     const size = font / SMALL;
     const beside = Math.min(WORDS_BESIDE * size, width * 0.24, 14 + 7 * size * longest(rows));
     const left = Math.round(beside + GAP);
     const breadth = Math.max(1, width - left - BAR - GAP - 1);
-    const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / n) - 2 * GAP);
+    const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / most.n) - 2 * GAP);
     const above = isLevel ? font + GAP : Math.min(WORDS_ABOVE * size, 14 + 7 * size * longest(columns));
     const top = Math.round(above + GAP);
-    return { ...fit(m, n, left, top, breadth, Math.max(1, height - top - BELOW), lowest), font, isLevel };
+    const room = Math.max(1, height - top - BELOW);
+    const { h } = fit(most.m, most.n, left, top, breadth, room, lowest);
+    return { ...fit(m, n, left, top, breadth, room, lowest), height: m * h, h, font, isLevel };
   };
   const { w, h } = of(SMALL);
-  const most = m < FEW ? MEDIUM : LARGE; // tall cells of a few rows are beside maps of many
-  return of(Math.round(Math.min(most, Math.max(SMALL, SHARE * Math.min(w, h)))));
+  const largest = m < FEW ? MEDIUM : LARGE; // tall cells of a few rows are beside maps of many
+  return of(Math.round(Math.min(largest, Math.max(SMALL, SHARE * Math.min(w, h)))));
 }
 
 /** @param {number} px */
