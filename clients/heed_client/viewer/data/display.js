@@ -123,18 +123,6 @@ export function onScale(shown, top, settings) {
   return { ...shown, levels, low: isDiverging ? -top : 0, high: top };
 }
 
-/** The same matrix without the columns of some places. @param {Shown} shown @param {{start: number, end: number}} places
- *  @returns {Shown} */
-export function withoutColumns(shown, { start, end }) {
-  const kept = [...shown.columns.keys()].filter((j) => shown.columns[j] < start || shown.columns[j] >= end);
-  const of = (/** @type {Float32Array} */ numbers) =>
-    Float32Array.from({ length: shown.m * kept.length }, (_, cell) => {
-      return numbers[Math.floor(cell / kept.length) * shown.n + kept[cell % kept.length]];
-    });
-  const columns = kept.map((j) => shown.columns[j]);
-  return { ...shown, n: kept.length, columns, values: of(shown.values), levels: of(shown.levels) };
-}
-
 /** How much the visible queries look at each visible key on average, as one row; null for scores and differences.
  *  @param {Shown} shown @param {Settings["scale"]} scale @param {number | null} [top]  value of the strongest colour
  *  @returns {Shown | null} */

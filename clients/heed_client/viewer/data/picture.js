@@ -25,6 +25,18 @@ export const inQuotes = (text) => (briefly(text) === text ? `“${text}”` : te
 export const patchesIn = (prompt, { special, rows, columns }) =>
   prompt[special]?.text === patchName(0, columns) ? { start: special, end: special + rows * columns } : null;
 
+/** A matrix without the columns of patches. @param {Shown} shown @param {{start: number, end: number}} patches
+ *  @returns {Shown} */
+export function withoutPatches(shown, { start, end }) {
+  const kept = [...shown.columns.keys()].filter((j) => shown.columns[j] < start || shown.columns[j] >= end);
+  const of = (/** @type {Float32Array} */ numbers) =>
+    Float32Array.from({ length: shown.m * kept.length }, (_, cell) => {
+      return numbers[Math.floor(cell / kept.length) * shown.n + kept[cell % kept.length]];
+    });
+  const columns = kept.map((j) => shown.columns[j]);
+  return { ...shown, n: kept.length, columns, values: of(shown.values), levels: of(shown.levels) };
+}
+
 /** The weights from a query to each key, or to a key from each query.
  *  @param {Shown} shown @param {number} count  positions @param {Patches} patches @param {"from" | "to"} direction @param {number} place
  *  @param {Settings} settings @returns {Weights} */

@@ -1,17 +1,8 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import {
-  faded,
-  isOfWeights,
-  levelOf,
-  lineOf,
-  LOOKS,
-  LOOKS_MOST,
-  valueText,
-  withoutColumns,
-} from "heed/data/display.js";
+import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { inQuotes, patchesIn, sumText } from "heed/data/picture.js";
+import { inQuotes, patchesIn, sumText, withoutPatches } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
@@ -44,7 +35,8 @@ const ENDS = {
   length: "",
   running: "",
 };
-const [LINE, LOW] = [22, 16]; // px of a line of the alignment, and of one without room for numbers
+const [LINE, LOW] = [22, 16]; // px of a line of the alignment, and of the words before each word in a low window
+const HIGH = 1000; // px of a window that is not low
 const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
@@ -96,7 +88,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
 function Alignment({ attention, settings, set, text, picture, patches }) {
   const { shown } = useShown(attention, settings);
   const own = useMemo(
-    () => shown && (patches ? withoutColumns(shown, patches) : shown),
+    () => shown && (patches ? withoutPatches(shown, patches) : shown),
     [shown, patches?.start, patches?.end],
   );
   if (!own) return null;
@@ -109,7 +101,7 @@ function Alignment({ attention, settings, set, text, picture, patches }) {
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
   return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>
     <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
-      height=${Math.min(innerHeight * TALLEST, attention.m * (isCross ? LINE : LOW) + AROUND)} ...${names} /></section>`;
+      height=${Math.min(innerHeight * TALLEST, attention.m * (isCross || innerHeight > HIGH ? LINE : LOW) + AROUND)} ...${names} /></section>`;
 }
 
 /** The weights of the pinned word in other heads: all heads by the largest weight, and those of the layer in full.
