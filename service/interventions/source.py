@@ -32,11 +32,10 @@ from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.masks import check_masks
 from service.model.model import Model
 from service.tokens.request import (
-    NORMALIZING,
     TextFields,
     TokenizingNeeds,
-    bytes_to_normalize,
     check_size,
+    normalizing,
     tensors_of,
     tokenize,
     tokenizing_needs,
@@ -128,7 +127,7 @@ class InterventionSource(InputSource[Changes]):
         texts = [run.texts for run in runs if run.texts]
         check_size(sum(one.size for one in texts), self._max_text_bytes, FIELD)
         measuring = partial(tokenizing_needs, texts, model, self._max_text_bytes, FIELD)
-        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize(texts, model), measuring)
+        needs: TokenizingNeeds = yield Stage(*normalizing(texts, model), measuring)
         context.reservation.add(needs.memory)
         work = needs.work + sum(array.size for array in numbers.values())
         inputs = yield Stage(self._tokenizing, work, partial(_inputs_of, runs, numbers, model))
@@ -153,7 +152,7 @@ class InterventionSource(InputSource[Changes]):
         if run.texts is None:
             return in_one_row(tensors, model), []
         measuring = partial(tokenizing_needs, [run.texts], model, self._max_text_bytes)
-        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([run.texts], model), measuring)
+        needs: TokenizingNeeds = yield Stage(*normalizing([run.texts], model), measuring)
         context.reservation.add(needs.memory)
         made: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(
             self._tokenizing, needs.work, partial(_of_texts, run.texts, model)

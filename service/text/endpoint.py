@@ -35,10 +35,9 @@ from service.tokens.next_tokens import FIELD as NEXT_TOKENS
 from service.tokens.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_tokens, vocabulary_size
 from service.tokens.request import (
     FIELDS,
-    NORMALIZING,
     TextFields,
     TokenizingNeeds,
-    bytes_to_normalize,
+    normalizing,
     read_texts,
     tensors_of,
     tokenize,
@@ -142,7 +141,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             return tensors_of(tokens, fields.is_single, model), tokens_json(tokens, fields.is_single, whole)
 
         measuring = partial(tokenizing_needs, [fields], model, self.settings.max_text_bytes)
-        needs: TokenizingNeeds = yield Stage(NORMALIZING, bytes_to_normalize([fields], model), measuring)
+        needs: TokenizingNeeds = yield Stage(*normalizing([fields], model), measuring)
         context.reservation.add(needs.memory)
         result: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(self.tokenizing, needs.work, tokenized)
         return result

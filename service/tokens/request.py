@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from service.base.cost import AssumedCost
+from service.base.cost import UNKNOWN, AssumedCost, CostModel
 from service.base.errors import Invalid, Malformed, TooLarge
 from service.base.messages import counted, sizes_words
 from service.base.steps import drain
@@ -60,10 +60,14 @@ class TokenizingNeeds(NamedTuple):
     work: int
 
 
-def bytes_to_normalize(requests: Iterable[TextFields], model: Model) -> int:
-    """The bytes of their texts that normalization may lengthen: the size of the stage ``tokenizing_needs``."""
+def normalizing(requests: Iterable[TextFields], model: Model) -> tuple[CostModel, int]:
+    """The cost and the size of the stage ``tokenizing_needs``: the bytes of texts that normalization may lengthen."""
     texts = [text for one in requests for several in one.texts.values() for text in several]
-    return sum(_size(text) for text in texts if tokenizer_of(model).may_lengthen(text))
+    if not texts:
+        return NORMALIZING, 0
+    tokenizer = tokenizer_of(model)
+    cost = UNKNOWN if tokenizer.has_regex else NORMALIZING
+    return cost, sum(_size(text) for text in texts if tokenizer.may_lengthen(text))
 
 
 def tokenizing_needs(
@@ -72,14 +76,19 @@ def tokenizing_needs(
     """The memory and time to tokenize the texts of ``requests`` to ``model``; each text is padded to the longest.
 
     Raises:
+        Invalid: a text cannot be normalized.
         TooLarge: normalized, all texts together have more than ``max_bytes``.
     """
     size = tokens = 0
     for one in requests:
         tokenizer = tokenizer_of(model)
         for prefix, texts in one.texts.items():
-            limit, sizes = model.max_tokens(f"{prefix}input_ids"), [*map(tokenizer.size, texts)]
+            try:
+                sizes = [*map(tokenizer.size, texts)]
+            except Invalid as error:
+                raise Invalid(str(error), field) from None
             size += sum(sizes)
+            limit = model.max_tokens(f"{prefix}input_ids")
             added = map(tokenizer.added_tokens, texts)
             longest = max(map(sum, zip(sizes, added, strict=True))) + SPECIAL_TOKENS
             lengths = (longest, limit, tokenizer.cut_length(limit, one.truncation))

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -88,7 +88,9 @@ class Tokenizer:
         whole.no_padding()
         whole.no_truncation()
         self._whole: tokenizers.Tokenizer = whole
-        self._keeps_ascii = _types(whole.normalizer) <= KEEP_ASCII
+        parts = _parts(whole.normalizer)
+        self._keeps_ascii = {part["type"] for part in parts} <= KEEP_ASCII
+        self.has_regex = any("Regex" in part.get("pattern", ()) for part in parts)  # in the normalizer: of unknown time
         self._placeholder = placeholder
 
     def encode(
@@ -128,15 +130,20 @@ class Tokenizer:
         return self._padded(rows, [spans is not None for spans in kept])
 
     def size(self, text: Text) -> int:
-        """The bytes of ``text`` as UTF-8, or normalized if they are more then: NFKC makes 18 characters of one."""
+        """The bytes of ``text`` as UTF-8, or normalized if they are more then: NFKC makes 18 characters of one.
+
+        Raises:
+            Invalid: it cannot be normalized.
+        """
         if not isinstance(text, str):
             return sum(map(self.size, text))
         size, normalizer = len(text.encode()), self._whole.normalizer
         if not self.may_lengthen(text):
             return size
         starts = range(0, len(text), MAX_PIECE_CHARACTERS)
-        pieces = (normalizer.normalize_str(text[start : start + MAX_PIECE_CHARACTERS]) for start in starts)
-        return max(size, sum(len(piece.replace(BLANK, " ").encode()) for piece in pieces))
+        pieces = (text[start : start + MAX_PIECE_CHARACTERS] for start in starts)
+        normalized = (_encoded(partial(normalizer.normalize_str, piece)) for piece in pieces)
+        return max(size, sum(len(piece.replace(BLANK, " ").encode()) for piece in normalized))
 
     def may_lengthen(self, text: Text) -> bool:
         """Whether normalization may lengthen ``text``."""
@@ -193,10 +200,7 @@ class Tokenizer:
         Raises:
             Invalid: one cannot be encoded.
         """
-        try:
-            return _call(lambda: self._whole.encode_batch([*texts], add_special_tokens=special_tokens))
-        except ValueError as error:
-            raise Invalid(f"the model's tokenizer cannot encode it: {error}") from None
+        return _encoded(lambda: self._whole.encode_batch([*texts], add_special_tokens=special_tokens))
 
     def _kept(self, encoding: Any, longest: int) -> list[Span]:
         """The tokens that are left of an encoding with more than ``longest``, from the first to before the last of each
@@ -324,6 +328,18 @@ def load_tokenizer(folder: Path, placeholder: Placeholder | None = None) -> Toke
         raise ValueError(f"{TOKENIZER_FILE} cannot be loaded: {error}") from None
 
 
+def _encoded(function: Callable[[], T]) -> T:
+    """The result of a function of the library on a text.
+
+    Raises:
+        Invalid: it failed.
+    """
+    try:
+        return _call(function)
+    except ValueError as error:
+        raise Invalid(f"the model's tokenizer cannot encode it: {error}") from None
+
+
 def _call(function: Callable[[], T]) -> T:
     """The result of a function of the library.
 
@@ -355,15 +371,13 @@ def _left(counts: Sequence[int], room: int, strategy: str) -> list[int] | None:
     return [more, less] if first > second else [less, more]
 
 
-def _types(normalizer: Any) -> set[str]:
-    """The types of a normalizer of the library, and of those that it consists of."""
-    whole = [orjson.loads(normalizer.__getstate__())] if normalizer else []
-    found = set[str]()
-    while whole:
-        one = whole.pop()
-        whole += one.get("normalizers", [])
-        found.add(one["type"])
-    return found - {"Sequence"}
+def _parts(normalizer: Any) -> list[dict[str, Any]]:
+    """The normalizers of which a sequence of the library consists, or it alone, as in tokenizer.json."""
+    parts = [orjson.loads(normalizer.__getstate__())] if normalizer else []
+    while sequences := [part for part in parts if "normalizers" in part]:
+        parts = [part for part in parts if part not in sequences]
+        parts += [part for sequence in sequences for part in sequence["normalizers"]]
+    return parts
 
 
 def _place(index: int, encodings: Sequence[Any]) -> str:

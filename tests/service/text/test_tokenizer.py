@@ -209,3 +209,12 @@ def test_what_stands_for_a_blank_counts_as_one_byte(folder):
     whole = with_options(folder, normalizer={"type": "Sequence", "normalizers": replaced})
     assert whole.may_lengthen("plain")
     assert whole.size("a cat\t" * 5000) == 5000 * 12
+
+
+def test_a_text_on_which_the_normalizer_fails_is_refused(folder):
+    """The library gives up on a regular expression that backtracks, with a panic."""
+    pattern = {"Regex": "(x+x+)+y"}
+    whole = with_options(folder, normalizer={"type": "Replace", "pattern": pattern, "content": "z"})
+    assert whole.has_regex
+    with pytest.raises(Invalid, match="the model's tokenizer cannot encode it"):
+        whole.size("x" * 40)
