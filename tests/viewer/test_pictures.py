@@ -205,7 +205,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     assert f"“{strongest[0]}”" in page.locator(".readout").inner_text()
     page.set_viewport_size({"width": 390, "height": 844})
     assert (
-        seen.bounding_box()["y"] < page.locator(".seen h2").bounding_box()["y"]
+        seen.bounding_box()["y"] < page.locator(".seen h2").first.bounding_box()["y"]
     )  # a narrow window begins with the picture
 
 

@@ -170,7 +170,7 @@ def test_a_saved_drawing_has_the_tensors_with_their_formulas(open_page):
     signs = [text for text in svg.findall(".//{*}text") if text.get("font-family") == "serif" and text.get("fill")]
     names = ["".join(sign.itertext()).replace("\u200b", "") for sign in signs]
     assert names == ["×", "÷ √dk", "softmax", "×", "="]
-    assert len({sign.get("y") for sign in signs}) == 2  # one line, and one above the arrows
+    assert len({sign.get("y") for sign in signs}) == 3  # the middles of two and of three rows, and above the arrows
     assert len(svg.findall(".//{*}path")) == 2
     assert texts.count("⊤") == 1  # of the keys
     expect(page.locator(".stages + .note")).to_have_text(" ".join(texts[-2:]))
