@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -20,9 +20,6 @@ from service.model.spec import Placeholder
 from service.tokens.growing_text import GrowingText
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library; a request uses one thread
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("heed")
 
