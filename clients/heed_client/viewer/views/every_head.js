@@ -57,7 +57,7 @@ export function HeadRows({ attention, settings, set, shown, all, map, error, leg
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${title}</h2>
-    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${lowest + AROUND} lowest=${lowest} rows="heads" tell=${tell} /></section>`;
+    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${lowest + AROUND} lowest=${lowest} axes=${map.axes} tell=${tell} /></section>`;
 }
 
 /** The pinned token, whether it is a key, and the tokens of the columns. @param {Settings} settings @param {Shown} shown */

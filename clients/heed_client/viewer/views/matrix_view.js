@@ -22,6 +22,8 @@ const STEP = 1.5; // of a key or a button that zooms
 
 /** @type {import("heed/data/attention.js").Attention[]} */
 const ALONE = [];
+/** @type {[rows: string, columns: string]} */
+const ATTENTION = ["queries", "keys"];
 
 /**
  * @typedef {object} Told  descriptions of a map that is not of weights
@@ -30,9 +32,9 @@ const ALONE = [];
  * @property {string} [whole]  the name of the whole map
  * @property {unknown} [legend]
  */
-/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, lowest?: number, rows?: string}} Shared
+/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, lowest?: number, axes?: [rows: string, columns: string]}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
- *    the height in px, the minimum height of the cells, and the name of rows */
+ *    the height in px, the minimum height of the cells, and the names of the axes */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -53,8 +55,8 @@ export function HeatMap({
   hatched = masked,
   height: own = 0,
   lowest = undefined,
-  rows: what = "queries",
-  label = `weights of ${shown.m} ${what}, from top to bottom, and ${shown.n} keys, from left to right`,
+  axes = ATTENTION,
+  label = `weights of ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right`,
   tell = undefined,
   whole = "whole matrix",
   legend = undefined,
@@ -109,6 +111,7 @@ export function HeatMap({
   const scene = () => ({
     shown,
     isShare,
+    axes,
     plot,
     port: live.port,
     mips,

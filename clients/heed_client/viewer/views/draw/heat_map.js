@@ -15,7 +15,7 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
  * @typedef {object} Scene  what is drawn
  * @property {Shown} shown @property {boolean} isShare  whether numbers are per cent @property {Layout} plot @property {Port} port
  * @property {import("heed/views/draw/mips.js").Mips} mips @property {Uint32Array} table
- * @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
+ * @property {[rows: string, columns: string]} axes  names @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
  * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
  * @property {Cell | null} hover @property {{row: number | null, column: number | null}} held
@@ -208,7 +208,20 @@ function drawWords(context, scene, cells) {
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, plot.n);
   for (const index of every(firstRow, lastRow, h)) drawWord(context, scene, cells, "row", index, false);
   for (const index of every(firstColumn, lastColumn, w)) drawWord(context, scene, cells, "column", index, false);
+  drawAxes(context, scene);
   drawMarkedWords(context, scene, cells, held.row, held.column);
+}
+
+/** The names of the axes in the corner, where there is room. @param {CanvasRenderingContext2D} context @param {Scene} scene */
+function drawAxes(context, { plot, axes: [rows, columns], colours }) {
+  const names = [`${columns} →`, `${rows} ↓`];
+  context.font = fontOf(SMALL);
+  const width = Math.max(...names.map((name) => context.measureText(name).width));
+  if (plot.top < 2 * SMALL + 3 * GAP || plot.left - GAP < width) return;
+  context.fillStyle = colours.quiet;
+  context.textAlign = "right";
+  context.textBaseline = "bottom";
+  names.forEach((name, i) => context.fillText(name, plot.left - GAP, plot.top - GAP - (1 - i) * (SMALL + 3)));
 }
 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells @param {number | null} row
