@@ -298,3 +298,14 @@ export function changedPatch(patch, changes) {
   const left = Object.entries({ ...patch, ...changes }).filter(([, value]) => !isEmpty(value));
   return left.length ? Object.fromEntries(left) : DEFAULTS.patch;
 }
+
+/** The measurement as a sentence. @param {Grid} grid */
+export function measurementOf({ choices: { action, at, source, minus, scale, metric } }) {
+  const what = {
+    from: `is taken from “${source}”`,
+    scale: "is removed",
+    mean: "is its mean over the positions",
+    add: `has ${number(scale)} times that of “${source}”${minus ? ` less that of “${minus}”` : ""} added`,
+  };
+  return `${METRICS[metric]} when the ${siteTitle(at)} ${what[action]}, one place at a time.`;
+}

@@ -1,10 +1,12 @@
 // A grid of patches as a table, as JSON and as SVG.
-import { siteTitle, METRICS, number, pinnedIn, showGrid } from "heed/data/patch.js";
+import { measurementOf, METRICS, number, pinnedIn, showGrid } from "heed/data/patch.js";
 import { heatMaps } from "heed/save/heat_maps.js";
 import { quoted } from "heed/save/quoted.js";
 
 /** @typedef {import("heed/data/patch.js").Grid} Grid */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
+
+const LONGEST = 60; // characters of the text in a title
 
 /** @param {string} label */
 const plain = (label) => label.replace(/^“(.*)”$/, "$1");
@@ -44,17 +46,11 @@ export function gridJson({ model, text, choices, axes, indices, labels, metric, 
 /** @param {Grid} grid @param {Settings} settings */
 export function gridSvg(grid, settings) {
   const shown = showGrid(grid);
-  const { choices, unchanged, source, labels, model } = grid;
+  const { choices, unchanged, source, labels, model, text } = grid;
   const words = (/** @type {string[]} */ names) => names.map((label) => ({ text: plain(label) }));
   const attention = /** @type {any} */ ({ rows: words(labels[0]), columns: words(labels[1]) });
-  const what = {
-    from: `from “${choices.source}”`,
-    scale: "removed",
-    mean: "replaced by the mean",
-    add: `with ${number(choices.scale)} times that of “${choices.source}”${choices.minus ? ` less that of “${choices.minus}”` : ""} added`,
-  }[choices.action];
   const ends = [`unchanged ${number(unchanged)}`, ...(source === null ? [] : [`other text ${number(source)}`])];
-  const title = `${model}: ${METRICS[choices.metric]}, ${siteTitle(choices.at)} ${what}`;
+  const title = `${model}, “${text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text}”: ${measurementOf(grid).slice(0, -1)}`;
   const named = { marks: marksOf(shown), name: `${METRICS[choices.metric]}; ${ends.join(", ")}` };
   const pinned = pinnedIn(grid);
   const place = { query: pinned?.row ?? null, key: pinned?.column ?? null };

@@ -10,6 +10,7 @@ import {
   gridsOf,
   isOfPosition,
   MEANINGS,
+  measurementOf,
   METRICS,
   metricsOf,
   number,
@@ -50,26 +51,15 @@ const STOPS = 16; // of the gradient
 export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions } }) {
   const change = (/** @type {Partial<Choices>} */ changes) => set({ patch: changedPatch(settings.patch, changes) });
   return html`${actions && html`<${Parameters} actions=${actions} change=${change} grid=${grid} aligned=${aligned} />`}
-    ${!actions && grid && html`<p class="note">${said(grid)}</p><${Alignment} aligned=${aligned} />`}
+    ${!actions && grid && html`<p class="note">${measurementOf(grid)}</p><${Alignment} aligned=${aligned} />`}
     ${
       grid &&
-      html`<p class="on-paper">${said(grid)}</p><div class=${actions && !actions.isCurrent && !actions.needed ? "stale-grid" : ""}>
+      html`<p class="on-paper">${measurementOf(grid)}</p><div class=${actions && !actions.isCurrent && !actions.needed ? "stale-grid" : ""}>
       <${Strongest} grid=${grid} />
       <${GridMap} grid=${grid} settings=${settings} change=${change} />
       <div class="places"><div><${Largest} grid=${grid} change=${change} /></div>
       <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div></div>`
     }`;
-}
-
-/** The measurement as a sentence. @param {Grid} grid */
-function said({ choices: { action, at, source, minus, scale, metric } }) {
-  const what = {
-    from: `is taken from “${source}”`,
-    scale: "is removed",
-    mean: "is its mean over the positions",
-    add: `has ${number(scale)} times that of “${source}”${minus ? ` less that of “${minus}”` : ""} added`,
-  };
-  return `${METRICS[metric]} when the ${siteTitle(at)} ${what[action]}, one place at a time.`;
 }
 
 /** An error by the name of its field. @param {Error | null} error @returns {Record<string, string>} */
@@ -216,7 +206,7 @@ function GridMap({ grid, settings, change }) {
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * Math.max(ROW, innerWidth / OF_WIDTH) + AROUND)} masked="not measured" whole="whole grid"
+    height=${Math.min(innerHeight * TALLEST, shown.m * Math.max(ROW, innerWidth / OF_WIDTH) + AROUND)} axes=${axes} masked="not measured" whole="whole grid"
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
