@@ -59,7 +59,7 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         ][first]
         if (before := likeliest.index(likeliest[-1])) < first:
             where = ["the embeddings", "layer 0"][before]
-            sentence = f"{word} is the most likely token of {where}, and again of the last layer."
+            sentence = f"{word} is the most likely token of {where}, but the prediction settles only in the last layer."
         expect(page.get_by_role("region", name="most likely tokens")).to_contain_text(sentence)
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half

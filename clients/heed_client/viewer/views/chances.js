@@ -12,14 +12,11 @@ export const Chance = ({ share, children }) =>
 /** The chance of a token that is less probable than the last of a list. @param {number} last */
 export const below = (last) => percent(last).replace(/^(?!<)/, "<\u00a0");
 
-/** Bars before and after; a token that is not among those of one list is less probable than the last of it.
+/** Bars before and after, in the order of `before`; a token that is not among those of one list is less probable than the last of it.
  *  @param {{before: NextToken[], after: NextToken[], title?: string, titles?: [string, string]}} props */
 export function NextTokens({ before, after, title = "Next token", titles = ["unchanged", "changed"] }) {
-  const highest = new Map(); // of each token, before or after
-  for (const { id, probability } of [...before, ...after]) highest.set(id, Math.max(probability, highest.get(id) ?? 0));
-  const names = [...before, ...after].sort((one, other) => highest.get(other.id) - highest.get(one.id));
-  const tokens = new Map(names.map(({ id, token }) => [id, token]));
-  const top = Math.max(...highest.values());
+  const tokens = new Map([...before, ...after].map(({ id, token }) => [id, token])); // those of `before` are first
+  const top = Math.max(...[...before, ...after].map(({ probability }) => probability));
   const bar = (/** @type {NextToken[]} */ list, /** @type {number} */ id) => {
     const found = list.find((token) => token.id === id);
     const text = found ? percent(found.probability) : below(list[list.length - 1].probability);

@@ -181,7 +181,7 @@ function settledIn(lens, column) {
   const where = layerName(lens, row).replace(/^emb/, "the emb");
   if (first < row) {
     const before = layerName(lens, first).replace(/^emb/, "the emb");
-    return `“${word}” is the most likely token of ${before}, and again ${row === last ? "of the last layer" : `from ${where} on`}.`;
+    return `“${word}” is the most likely token of ${before}, but the prediction settles only ${row === last ? "in the last layer" : `from ${where} on`}.`;
   }
   return row === last
     ? `“${word}” becomes the prediction only in the last layer.`

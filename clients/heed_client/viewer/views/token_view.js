@@ -90,22 +90,29 @@ function Text({ attention, settings, set, shown }) {
       );
     }
     const pointed = held && live.hover && (isSelf || live.hover.direction !== held.direction) ? live.hover.index : null;
-    if (readout.current) readout.current.textContent = sentence(token, pointed);
-    readout.current?.classList.toggle("idle", token === null);
+    const parts = sentence(token, pointed);
+    parts.forEach((text, i) => readout.current && (readout.current.children[i].textContent = text));
+    readout.current?.classList.toggle("idle", token === null && !average);
     const isOfAll = token === null && average !== null;
     legends.current?.firstElementChild?.toggleAttribute("hidden", isOfAll);
     legends.current?.lastElementChild?.toggleAttribute("hidden", !isOfAll);
   });
-  /** @param {Token | null} token @param {number | null} other  the one whose weight is shown */
+  /** A sentence, its number, and what else can be done.
+   *  @param {Token | null} token @param {number | null} other  the one whose weight is shown */
   const sentence = (token, other) => {
-    if (!token)
-      return `${average ? "How much attention each token gets, on average. " : ""}Point at a token; click, or press Enter, to pin it.`;
+    if (!token) {
+      const hint = "Point at a token; click, or press Enter, to pin it.";
+      if (!average) return ["", "", hint];
+      const best = average.values.reduce((best, value, i) => (value > average.values[best] ? i : best), 0);
+      const mean = valueText(settings.kind, average.values[best], error);
+      return [`On average, tokens look most at “${word("to", best)}”: `, mean, hint];
+    }
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
     let most = other ?? 0;
     if (other === null) for (let one = 1; one < (isFrom ? n : m); one++) if (valueOf(one) > valueOf(most)) most = one;
     const start = `“${word(token.direction, token.index)}” ${(other === null ? LOOKS_MOST : LOOKS)[token.direction]}`;
-    return `${start} “${word(isFrom ? "to" : "from", most)}”: ${valueText(settings.kind, valueOf(most), error)}`;
+    return [`${start} “${word(isFrom ? "to" : "from", most)}”: `, valueText(settings.kind, valueOf(most), error), ""];
   };
 
   useLayoutEffect(() => {
@@ -188,7 +195,7 @@ function Text({ attention, settings, set, shown }) {
       <span ref=${legends}><${Legend} shown=${scaled} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
         ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />`}</span>
     </div>
-    <p class="headline readout" ref=${readout}></p>
+    <p class="headline readout" ref=${readout}><span></span><b></b> <small></small></p>
     <div ref=${frame} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       ${keys && html`<h2>queries</h2>`}
       ${text("from", keys ? "queries" : "tokens", queries)}
