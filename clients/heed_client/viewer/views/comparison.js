@@ -177,7 +177,7 @@ export const headsOff = (attention, settings) => {
   if (ablated.length > NAMED) return `${ablated.length} heads off`;
   if (ablated.length > 1) {
     const names = ablated.map(([layer, head]) => (attention.layers > 1 ? `${layer}.${head}` : head));
-    return `${attention.layers > 1 ? "" : "heads "}${names.join(", ")} off`;
+    return `heads ${names.slice(0, -1).join(", ")} and ${names[names.length - 1]} off`;
   }
   const [[layer, head]] = ablated;
   return `${placeOf(attention, { ...settings, layer, head, combine: "none" })} off`;

@@ -361,7 +361,8 @@ function sentence(attention, active, line, other, kind, error) {
       : null;
   const said = other ?? most;
   const [subject, object] = isFrom ? [name, said?.name ?? "…"] : [said?.name ?? "…", name];
-  return `${subject} ${(other ? LOOKS : LOOKS_MOST).from} ${object}${said ? `: ${valueText(kind, said.value, error)}` : ""}`;
+  const start = `${subject} ${(other ? LOOKS : LOOKS_MOST).from} ${object}`;
+  return said ? html`${start}: <b>${valueText(kind, said.value, error)}</b>` : start;
 }
 
 /** A word; one that is repeated has its place in the text, as in the list of weights.

@@ -98,7 +98,7 @@ const topOf = (rows) =>
 function sentence({ rows, columns }, { scores, weights, masked }, query, key) {
   const place = key ?? weights.indexOf(Math.max(...weights));
   const share = masked[place] ? "masked" : percent(weights[place]);
-  return html`“${rows[query].text}” · “${columns[place].text}” = ${significant(scores[place])} → <b>${share}</b>`;
+  return html`“${rows[query].text}” · “${columns[place].text}” = ${significant(scores[place])}, softmax → <b>${share}</b>`;
 }
 
 /** The numbers of a vector as squares; pointing shows one, and marks those of its dimension.

@@ -95,7 +95,7 @@ function Headline({ attention, settings, best }) {
     weight !== undefined &&
     place &&
     html`: <b>${valueText(kind, weight, isBest ? 0 : matrix?.error)}</b>
-      <small>${attention.layers > 1 ? `layer ${place.layer}, ` : ""}head ${place.head}</small>`
+      <small>${isBest ? "largest in " : ""}${attention.layers > 1 ? `layer ${place.layer}, ` : ""}head ${place.head}</small>`
   }</p>`;
 }
 

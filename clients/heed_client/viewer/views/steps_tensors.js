@@ -27,7 +27,7 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
   return html`<p class="readout" aria-live="polite">${
     pointed
       ? html`<b>${pointed.title}</b> ${pointed.text}`
-      : `Query ${pair.query}${pair.key === null ? "" : ` and key ${pair.key}`} are marked; point at a row to mark another, click it to select it.`
+      : `Query ${pair.query}${pair.key === null ? "" : ` and key ${pair.key}`} are marked; point at a row to mark another; click to select it.`
   }</p>
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
