@@ -88,7 +88,7 @@ def create_app(
     if features is None:
         memories = MemoriesFeature(store or open_memories(settings), lambda: auth)
         media = Pictures(), Sounds()
-        interventions = InterventionsFeature(settings.intra_op_threads, source_of(media), settings.max_text_bytes)
+        interventions = InterventionsFeature(settings, source_of(media))
         generation = GenerationFeature(settings.intra_op_threads, interventions.source)
         features = [memories, TextFeature(), *media, interventions, generation]
     repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)

@@ -28,6 +28,7 @@ from service.http.direct import RequestContext
 from service.http.response import Pieces, join
 from service.inference.source import joined
 from service.inference.stages import Stage, Stages, run_stages
+from service.interventions.changes import PLACE_BYTES
 from service.interventions.lens.steps import open_lens
 from service.interventions.request import FIELD
 from service.interventions.source import InterventionSource
@@ -43,7 +44,6 @@ AT_ONCE = 16  # prompts of a list that are generated at the same time
 MAX_CHANGES = 4096  # interventions of all prompts together; each takes a third of a millisecond to plan
 MAX_ITEMS = 1 << 16  # indices and ranges of an option for all prompts together, which may all differ in length
 PROMPT_NS, ITEM_NS = 40_000, 350  # to plan a prompt, and an index or range for each of its outputs
-PLACE_BYTES = 24  # of a position that an intervention changes: indices of two axes, and what finds contradictions
 ID_NS = 2  # to check a token id that was sent
 PIECE_BYTES = 1 << 18  # of an answer: its tokens are joined to pieces of about this size
 

@@ -18,6 +18,7 @@ from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, along
 from service.model.graph import Graph
 
 ITEM_BYTES = 4
+PLACE_BYTES = 24  # of a position that an intervention changes: indices of two axes, and what finds contradictions
 COPIES = 4  # inputs of a site that may be as large as its activation
 Shape = tuple[int, ...]
 

@@ -21,19 +21,17 @@ from service.model.model import Model
 from service.model.spec import CANONICAL
 from service.native.endpoint import AttentionEndpoint, block_routes
 from service.ort.onnx_metadata import metadata
+from service.settings import Settings
 
 
 class InterventionsFeature(Feature):
-    """The field ``interventions`` of the native API's requests.
-
-    A run may use ``threads`` threads; ``files`` makes its inputs of files.
-    """
+    """The field ``interventions`` of the native API's requests; ``files`` makes inputs of the files of a run."""
 
     source: InterventionSource
 
-    def __init__(self, threads: int, files: InputSource[Any], max_text_bytes: int) -> None:
-        self._threads = threads
-        self.source = InterventionSource(files, max_text_bytes)
+    def __init__(self, settings: Settings, files: InputSource[Any]) -> None:
+        self._threads = settings.intra_op_threads
+        self.source = InterventionSource(files, settings)
 
     def routes(self, core: Core) -> Sequence[Route]:
         pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)

@@ -61,6 +61,7 @@ class Intervened(StoredInputs):
         for name in values.model.signature.missing(own, OF_SITES):
             raise Invalid(f"missing (required for {FIELD})", name)
         sizes = values.model.bind(own)
+        values.check_places(own, sizes)
         for metric in self._compared.metrics:
             metric.check(values.model, sizes)
         self._changes = {}

@@ -31,6 +31,7 @@ from service.interventions.sites import IDS, Sites, has_batch
 from service.interventions.values import OUTPUT, WHOLE, Values
 from service.model.masks import check_masks
 from service.model.model import Model
+from service.settings import Settings
 from service.tokens.request import (
     TextFields,
     TokenizingNeeds,
@@ -48,15 +49,15 @@ NO_LAYERS = "it has no graph for them; export it again (encoder, decoder and tra
 class InterventionSource(InputSource[Changes]):
     """Reads interventions, and makes inputs of them.
 
-    ``files`` makes inputs of the files in their runs. ``max_text_bytes`` is that of the settings.
+    ``files`` makes inputs of the files in their runs.
     """
 
     fields = FIELDS
 
-    def __init__(self, files: InputSource[Any], max_text_bytes: int) -> None:
+    def __init__(self, files: InputSource[Any], settings: Settings) -> None:
         self.files = files
         self.versions: WeakKeyDictionary[Model, Intervenable] = WeakKeyDictionary()
-        self._max_text_bytes = max_text_bytes
+        self._max_text_bytes, self._max_memory_bytes = settings.max_text_bytes, settings.max_memory_bytes
         self._reading, self._tokenizing = CostModel(), CostModel(NANOSECOND)
 
     def fields_for(self, model: Model) -> FieldDefinitions:
@@ -136,7 +137,7 @@ class InterventionSource(InputSource[Changes]):
                 made = yield from self.files.tensors(run.files, model, context)
                 inputs[run] = _with_files(run, inputs[run], made, model)
         version = self.versions[model]
-        return Values(interventions, inputs, numbers, model, version.sites, version.graphs)
+        return Values(interventions, inputs, numbers, model, version.sites, version.graphs, self._max_memory_bytes)
 
     def own_inputs(
         self, run: OtherRun, model: Model, context: RequestContext

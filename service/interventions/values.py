@@ -10,7 +10,7 @@ import numpy as np
 
 from service.base.errors import Invalid, TooMuchMemory
 from service.base.messages import sizes_words
-from service.interventions.changes import ITEM_BYTES, Place, place_of
+from service.interventions.changes import ITEM_BYTES, PLACE_BYTES, Place, place_of
 from service.interventions.request import FIELD, Intervention, OtherRun, within
 from service.interventions.sites import DECODER_IDS, RETURNED, WEIGHTS, Sites, along_of, ids_of
 from service.model.estimate import RunEstimate
@@ -54,6 +54,7 @@ class Values:
     model: Model
     sites: Sites
     graphs: FeatureGraphs
+    max_bytes: int  # of one run
     _words: dict[bytes, dict[str, list[int]]] = field(
         default_factory=dict
     )  # by the ids of a text: places of each token
@@ -111,6 +112,17 @@ class Values:
             TooMuchMemory: more than ``max_bytes``.
         """
         return self.model.estimate(own, outputs, sizes, max_bytes, self._known(graph))
+
+    def check_places(self, own: Arrays, sizes: Sizes) -> None:
+        """Check that a run of ``sizes`` with the inputs ``own`` is possible, before the places in it take memory.
+
+        Raises:
+            TooMuchMemory: more than ``max_bytes``.
+        """
+        if self.interventions:
+            memory = self.model.estimate(own, [], sizes, self.max_bytes).memory
+            positions = sum(self.sites.shape(one.at, sizes)[along_of(one.at)] for one in self.interventions)
+            check_memory(memory + PLACE_BYTES * positions, self.max_bytes)
 
     def place(self, one: Intervention, own: Arrays, sizes: Sizes) -> Place:
         """The place of ``one`` in a run of ``sizes`` with the inputs ``own``.

@@ -56,6 +56,7 @@ class Sweep:
         self._values = values = replace(values, inputs=others)
         self.sizes = self.model.bind(inputs)
         metric.check(self.model, self.sizes)
+        values.check_places(inputs, self.sizes)
         (intervention,) = values.interventions
         try:
             place = values.place(intervention, inputs, self.sizes)

@@ -326,7 +326,7 @@ def test_every_output_is_of_the_changed_run_or_refused(client):
 def test_positions_without_tokens_are_not_found_by_tokens():
     """Those of the encoder of a model that takes sound."""
     one = Intervention("interventions[0]", "encoder_hidden", {}, ["cat"], scale=0)
-    values = Values([one], {}, {}, None, Sites(sites={"encoder_hidden": (1, "batch", 4, 8)}), None)
+    values = Values([one], {}, {}, None, Sites(sites={"encoder_hidden": (1, "batch", 4, 8)}), None, 0)
     with pytest.raises(Invalid, match="not accepted at encoder_hidden: its positions are not tokens") as error:
         values.place(one, {"decoder_input_ids": np.array([[3, 4]])}, {"batch": 1})
     assert error.value.field == "interventions[0].tokens"
@@ -398,3 +398,15 @@ def test_memory_beyond_the_limit_is_refused(generating):
         *others, response = (httpx.post(url, json=body) for body in bodies)
     assert [other.status_code for other in others] == [200, 200]
     assert (response.status_code, "max_memory_bytes" in response.text) == (413, True), response.text
+
+
+@pytest.mark.parametrize("path", ["/v1/attention/gpt", "/v1/lens/gpt", "/v1/sweep/gpt"])
+def test_places_take_no_memory_in_a_run_that_is_too_long(path, generating, monkeypatch):
+    """They grow with its positions, of which a compressed body may have very many."""
+    placed, change = [], {"at": "hidden", "tokens": ["the"], "scale": 0}
+    monkeypatch.setattr(Values, "place", lambda *_: placed.append(None))
+    own = {"intervention": change, "over": {"layers": "all"}} if "sweep" in path else {"interventions": [change]}
+    with serving_in_process(generating / "models", max_memory_bytes=100_000) as service:
+        response = httpx.post(f"http://127.0.0.1:{service.port}{path}", json={"input_ids": [5] * 48, **own})
+    assert (response.status_code, response.json()["code"]) == (413, "too_much_memory"), response.text
+    assert not placed
