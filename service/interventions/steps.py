@@ -49,6 +49,7 @@ class SequenceChanges:
         whole = {**prompt, positions: end}
         ones = [_counted(one, values, positions, prompt) for one in values.interventions]
         self._values = replace(values, interventions=ones)
+        self.needs: Needs = self._values.needs(own, max_bytes)  # before the places in the other runs take memory
         self._places: dict[str, list[Place]] = {}
         for one in ones:
             is_of_prompt = _is_of_prompt(one)
@@ -58,7 +59,6 @@ class SequenceChanges:
             self._places.setdefault(one.at, []).append(place)
         for places in self._places.values():
             Change(places[0].shape, places).check()
-        self.needs: Needs = self._values.needs(own, max_bytes)
         self._found: dict[Intervention, np.ndarray] = {}
 
     @property

@@ -114,15 +114,17 @@ class Values:
         return self.model.estimate(own, outputs, sizes, max_bytes, self._known(graph))
 
     def check_places(self, own: Arrays, sizes: Sizes) -> None:
-        """Check that a run of ``sizes`` with the inputs ``own`` is possible, before the places in it take memory.
+        """Check that a run of ``sizes`` with the inputs ``own`` is possible, and the other runs, before the places in
+        them take memory.
 
         Raises:
             TooMuchMemory: more than ``max_bytes``.
         """
-        if self.interventions:
-            memory = self.model.estimate(own, [], sizes, self.max_bytes).memory
-            positions = sum(self.sites.shape(one.at, sizes)[along_of(one.at)] for one in self.interventions)
-            check_memory(memory + PLACE_BYTES * positions, self.max_bytes)
+        for run, inputs in self.inputs.items():
+            self.model.estimate(inputs, [], self.sizes[run], self.max_bytes)
+        memory = self.model.estimate(own, [], sizes, self.max_bytes).memory
+        positions = sum(self.sites.shape(one.at, sizes)[along_of(one.at)] for one in self.interventions)
+        check_memory(memory + PLACE_BYTES * positions, self.max_bytes)
 
     def place(self, one: Intervention, own: Arrays, sizes: Sizes) -> Place:
         """The place of ``one`` in a run of ``sizes`` with the inputs ``own``.

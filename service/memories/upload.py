@@ -250,7 +250,7 @@ def _counts(lengths: np.ndarray | None, shape: Sequence[int]) -> tuple[int, ...]
     batch, _, n = shape
     if lengths is None:
         return (n,) * batch
-    counts = tuple(lengths.reshape(-1).tolist())
+    counts = tuple(lengths.reshape(-1)[: batch + 1].tolist())  # one too many is enough to refuse them
     if len(counts) != batch or not all(0 <= count <= n for count in counts):
         raise Invalid(f"expected {counted(batch, 'number')} from 0 to {n}, got {[*counts[:8]]}", LENGTHS)
     return counts

@@ -26,6 +26,7 @@ from service.native.response import build_response, with_field
 from service.repository.repository import Repository
 from service.settings import Settings
 
+MAX_CHECKED = 1 << 20  # numbers of masks and ids that are checked on the event loop
 PLANNING_NS = 20e6  # that a run with changes takes to be planned, at most about: too long for the event loop
 
 
@@ -51,7 +52,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
     ) -> Stages[AttentionRequest]:
         """The request with these ``tensors``, in the order of the model's inputs, and the inputs of its source.
 
-        It is planned in a thread where these take long to be added.
+        It is planned in a thread where these take long to be added, or where there are many numbers to check.
 
         Raises:
             Malformed: an input that another field is computed to, too.
@@ -64,7 +65,9 @@ class NativeEndpoint(InferenceEndpoint[R]):
             tensors = {name: made[name] for name in model.inputs if name in made}
             stored = yield from self.source.open(parsed.reference, model, context)
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
-        is_long = stored is not None and stored.is_long_to_add
+        names = (*model.masks, *(name for name, _ in model.signature.ranges))
+        checked = sum(tensors[name].size for name in names if name in tensors)
+        is_long = checked > MAX_CHECKED or (stored is not None and stored.is_long_to_add)
         request: AttentionRequest = (yield Stage(self._planning, 0, work)) if is_long else work()
         request.task.deadline = self.deadline(context)
         return request

@@ -400,13 +400,19 @@ def test_memory_beyond_the_limit_is_refused(generating):
     assert (response.status_code, "max_memory_bytes" in response.text) == (413, True), response.text
 
 
-@pytest.mark.parametrize("path", ["/v1/attention/gpt", "/v1/lens/gpt", "/v1/sweep/gpt"])
-def test_places_take_no_memory_in_a_run_that_is_too_long(path, generating, monkeypatch):
+TOO_LONG = {"input_ids": [5] * 47}
+IN_OWN = {"at": "hidden", "tokens": ["the"], "scale": 0}, TOO_LONG
+IN_OTHER = {"at": "hidden", "positions": 0, "from": {**TOO_LONG, "positions": 0}}, {"input_ids": [5]}
+
+
+@pytest.mark.parametrize(("change", "inputs"), [IN_OWN, IN_OTHER])
+@pytest.mark.parametrize("path", ["/v1/attention/gpt", "/v1/lens/gpt", "/v1/sweep/gpt", "/v1/generate/gpt"])
+def test_places_take_no_memory_in_a_run_that_is_too_long(path, change, inputs, generating, monkeypatch):
     """They grow with its positions, of which a compressed body may have very many."""
-    placed, change = [], {"at": "hidden", "tokens": ["the"], "scale": 0}
+    placed = []
     monkeypatch.setattr(Values, "place", lambda *_: placed.append(None))
     own = {"intervention": change, "over": {"layers": "all"}} if "sweep" in path else {"interventions": [change]}
     with serving_in_process(generating / "models", max_memory_bytes=100_000) as service:
-        response = httpx.post(f"http://127.0.0.1:{service.port}{path}", json={"input_ids": [5] * 48, **own})
+        response = httpx.post(f"http://127.0.0.1:{service.port}{path}", json={**inputs, **own})
     assert (response.status_code, response.json()["code"]) == (413, "too_much_memory"), response.text
     assert not placed
