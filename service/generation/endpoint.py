@@ -38,7 +38,7 @@ from service.model.model import Model
 from service.native.endpoint import PLANNING_NS, AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
 from service.native.request import collect
-from service.tokens.request import TokenizingNeeds, normalizing, tokenizing_needs
+from service.tokens.request import TokenizingNeeds, measuring
 
 AT_ONCE = 16  # prompts of a list that are generated at the same time
 MAX_CHANGES = 4096  # interventions of all prompts together; each takes a third of a millisecond to plan
@@ -204,8 +204,7 @@ class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
         needs: list[TokenizingNeeds] = []
         for texts, name in ((fields.texts, "text"), (fields.decoder_text, DECODER_TEXT)):
             if texts is not None:
-                measuring = partial(tokenizing_needs, [texts], model, pipeline.settings.max_text_bytes, name)
-                needs.append((yield Stage(*normalizing([texts], model), measuring)))
+                needs.append((yield Stage(*measuring([texts], model, pipeline.settings.max_text_bytes, name))))
         context.reservation.add(sum(one.memory for one in needs))
         if fields.lens_top_k:
             lens = yield from open_lens(self.source, model, fields.lens_top_k, decoder.ids)

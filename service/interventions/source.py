@@ -36,10 +36,9 @@ from service.tokens.request import (
     TextFields,
     TokenizingNeeds,
     check_size,
-    normalizing,
+    measuring,
     tensors_of,
     tokenize,
-    tokenizing_needs,
     tokens_json,
 )
 
@@ -127,8 +126,7 @@ class InterventionSource(InputSource[Changes]):
         runs = [run for one in interventions for run in one.runs]
         texts = [run.texts for run in runs if run.texts]
         check_size(sum(one.size for one in texts), self._max_text_bytes, FIELD)
-        measuring = partial(tokenizing_needs, texts, model, self._max_text_bytes, FIELD)
-        needs: TokenizingNeeds = yield Stage(*normalizing(texts, model), measuring)
+        needs: TokenizingNeeds = yield Stage(*measuring(texts, model, self._max_text_bytes, FIELD))
         context.reservation.add(needs.memory)
         work = needs.work + sum(array.size for array in numbers.values())
         inputs = yield Stage(self._tokenizing, work, partial(_inputs_of, runs, numbers, model))
@@ -152,8 +150,7 @@ class InterventionSource(InputSource[Changes]):
             tensors = _with_files(run, tensors, (yield from self.files.tensors(run.files, model, context)), model)
         if run.texts is None:
             return in_one_row(tensors, model), []
-        measuring = partial(tokenizing_needs, [run.texts], model, self._max_text_bytes)
-        needs: TokenizingNeeds = yield Stage(*normalizing([run.texts], model), measuring)
+        needs: TokenizingNeeds = yield Stage(*measuring([run.texts], model, self._max_text_bytes))
         context.reservation.add(needs.memory)
         made: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(
             self._tokenizing, needs.work, partial(_of_texts, run.texts, model)

@@ -37,12 +37,11 @@ from service.tokens.request import (
     FIELDS,
     TextFields,
     TokenizingNeeds,
-    normalizing,
+    measuring,
     read_texts,
     tensors_of,
     tokenize,
     tokenizer_of,
-    tokenizing_needs,
     tokens_json,
 )
 
@@ -140,8 +139,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             tokens = tokenize(fields, model)
             return tensors_of(tokens, fields.is_single, model), tokens_json(tokens, fields.is_single, whole)
 
-        measuring = partial(tokenizing_needs, [fields], model, self.settings.max_text_bytes)
-        needs: TokenizingNeeds = yield Stage(*normalizing([fields], model), measuring)
+        needs: TokenizingNeeds = yield Stage(*measuring([fields], model, self.settings.max_text_bytes))
         context.reservation.add(needs.memory)
         result: tuple[dict[str, np.ndarray], list[bytes]] = yield Stage(self.tokenizing, needs.work, tokenized)
         return result

@@ -1,8 +1,8 @@
 """The fields of a request with texts, and the tensors that a model's tokenizer makes of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,18 +60,21 @@ class TokenizingNeeds(NamedTuple):
     work: int
 
 
-def normalizing(requests: Iterable[TextFields], model: Model) -> tuple[CostModel, int]:
-    """The cost and the size of the stage ``tokenizing_needs``: the bytes of texts that normalization may lengthen."""
+def measuring(
+    requests: Sequence[TextFields], model: Model, max_bytes: int, field: str = "text"
+) -> tuple[CostModel, int, Callable[[], TokenizingNeeds]]:
+    """The stage ``tokenizing_needs``: its cost, its size in bytes of texts that may be lengthened, and its work."""
+    work = partial(tokenizing_needs, requests, model, max_bytes, field)
     texts = [text for one in requests for several in one.texts.values() for text in several]
     if not texts:
-        return NORMALIZING, 0
+        return NORMALIZING, 0, work
     tokenizer = tokenizer_of(model)
     cost = UNKNOWN if tokenizer.has_regex else NORMALIZING
-    return cost, sum(_size(text) for text in texts if tokenizer.may_lengthen(text))
+    return cost, sum(_size(text) for text in texts if tokenizer.may_lengthen(text)), work
 
 
 def tokenizing_needs(
-    requests: Iterable[TextFields], model: Model, max_bytes: int, field: str = "text"
+    requests: Sequence[TextFields], model: Model, max_bytes: int, field: str = "text"
 ) -> TokenizingNeeds:
     """The memory and time to tokenize the texts of ``requests`` to ``model``; each text is padded to the longest.
 

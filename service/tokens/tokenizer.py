@@ -85,7 +85,7 @@ class Tokenizer:
         whole.no_padding()
         whole.no_truncation()
         self._whole: tokenizers.Tokenizer = whole
-        parts = _parts(whole.normalizer)
+        parts = _parts(orjson.loads(whole.normalizer.__getstate__())) if whole.normalizer else []
         self._keeps_ascii = {part["type"] for part in parts} <= KEEP_ASCII
         self.has_regex = any("Regex" in part.get("pattern", ()) for part in parts)  # in the normalizer: of unknown time
         self._placeholder = placeholder
@@ -368,13 +368,11 @@ def _left(counts: Sequence[int], room: int, strategy: str) -> list[int] | None:
     return [more, less] if first > second else [less, more]
 
 
-def _parts(normalizer: Any) -> list[dict[str, Any]]:
-    """The normalizers of which a sequence of the library consists, or it alone, as in tokenizer.json."""
-    parts = [orjson.loads(normalizer.__getstate__())] if normalizer else []
-    while sequences := [part for part in parts if "normalizers" in part]:
-        parts = [part for part in parts if part not in sequences]
-        parts += [part for sequence in sequences for part in sequence["normalizers"]]
-    return parts
+def _parts(normalizer: dict[str, Any]) -> list[dict[str, Any]]:
+    """A normalizer as in tokenizer.json, or those of which a sequence consists."""
+    if "normalizers" not in normalizer:
+        return [normalizer]
+    return [part for one in normalizer["normalizers"] for part in _parts(one)]
 
 
 def _place(index: int, encodings: Sequence[Any]) -> str:
