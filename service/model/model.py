@@ -60,6 +60,7 @@ class Model:
         on_request = self.spec.on_request if self.spec else ()
         self.all_outputs = [name for name in self.outputs if name not in on_request]  # of a request that names none
         self.masks: list[str] = self.signature.masks
+        self.checked = (*self.masks, *(name for name, _ in self.signature.ranges))  # inputs whose numbers are checked
         self.parameters: dict[str, TensorSpec] = self.signature.parameters
         self._omissible = frozenset(self.signature.omissible)
 

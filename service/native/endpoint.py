@@ -65,8 +65,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
             tensors = {name: made[name] for name in model.inputs if name in made}
             stored = yield from self.source.open(parsed.reference, model, context)
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
-        names = (*model.masks, *(name for name, _ in model.signature.ranges))
-        checked = sum(tensors[name].size for name in names if name in tensors)
+        checked = sum(tensors[name].size for name in model.checked if name in tensors)
         is_long = checked > MAX_CHECKED or (stored is not None and stored.is_long_to_add)
         request: AttentionRequest = (yield Stage(self._planning, 0, work)) if is_long else work()
         request.task.deadline = self.deadline(context)
