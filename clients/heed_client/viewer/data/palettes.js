@@ -22,8 +22,8 @@ export const PALETTES = ["auto", ...Object.keys(SEQUENTIAL)];
 
 export const PALE = "#cfd8dc"; // in legends, the picture below transparent colours
 
-/** What the colours of positive and negative numbers mean. @param {string} where  the numbers that share a scale */
-export const signedNote = (where) =>
+/** What the colours of positive and negative numbers mean. @param {string} [where]  the numbers that share a scale */
+export const signedNote = (where = "") =>
   `Each cell is one number: orange is positive, violet is negative. The stronger the colour, the larger the absolute value${where && ` ${where}`}.`;
 
 const BACK_DARK = "#11141a"; // of style.css

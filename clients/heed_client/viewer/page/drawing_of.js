@@ -13,6 +13,7 @@ import { neuronsSvg } from "heed/save/neurons_drawing.js";
 import { pinned as pinnedInSecond } from "heed/views/compare_view.js";
 import { ablatedTitles, pairsOf, panelsOf, placeOf } from "heed/views/comparison.js";
 import { gridSvg } from "heed/save/sweep_save.js";
+import { inTitle } from "heed/save/svg.js";
 import { lensSvg } from "heed/save/lens_save.js";
 import { changeShown, changesOf, runWhole } from "heed/server/ablation.js";
 import { globalMax } from "heed/views/hooks.js";
@@ -27,8 +28,6 @@ import { globalMax } from "heed/views/hooks.js";
  * @property {import("heed/page/generation.js").Text | null} generated @property {import("heed/data/patch.js").Grid | null} grid  of the view Patch
  * @property {import("heed/server/lens.js").Lens | null} lens  of the view Lens @property {import("heed/views/hooks.js").Run | null} run
  */
-
-const LONGEST = 80; // characters of a text in a title
 
 /** The view as SVG. @param {Seen} seen @returns {Promise<string>} */
 export async function drawingOf(seen) {
@@ -108,11 +107,10 @@ function secondOf({ attention, settings }, second) {
 function wholeTitle(title, { text = "" }, first, other) {
   const isShared = (/** @type {"model" | "kind" | "text"} */ key) =>
     !other || first.settings[key] === other.settings[key];
-  const cut = text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text;
   const said = [
     isShared("model") && title,
     isShared("kind") && first.settings.kind.replaceAll("_", " "),
-    isShared("text") && cut && `“${cut}”`,
+    isShared("text") && text && `“${inTitle(text)}”`,
   ];
   return said.filter(Boolean).join(", ");
 }

@@ -14,6 +14,7 @@ export const TITLE_CHARACTER = 0.62 * 14; // width of its characters, on average
 export const MARK = "#1d4e89"; // of what is selected
 export const PAGE = 720; // width of the words of a text
 export const NAME_LINE = 15; // height of a further line of a scale's name
+const LONGEST = 80; // characters of a text in a title
 const SCALE = 256; // width of the colours of the scale
 
 /** An output as a title has it. @param {string} kind */
@@ -21,6 +22,9 @@ export const said = (kind) => kind.replaceAll("_", " ");
 
 /** The end of a title: whose weights are drawn. @param {string} word @param {boolean} isFrom */
 export const ofWord = (word, isFrom) => `: what “${word}” ${isFrom ? LOOKS.from : LOOKS.to}`;
+
+/** A text in a title. @param {string} text */
+export const inTitle = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text);
 
 /** Of what a colour is a share. @param {Settings} settings */
 export const ofLargest = ({ range }) => (range === "row" ? "of the row’s largest" : "of the head’s largest");

@@ -2,11 +2,10 @@
 import { measurementOf, METRICS, number, pinnedIn, showGrid } from "heed/data/patch.js";
 import { heatMaps } from "heed/save/heat_maps.js";
 import { quoted } from "heed/save/quoted.js";
+import { inTitle } from "heed/save/svg.js";
 
 /** @typedef {import("heed/data/patch.js").Grid} Grid */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
-
-const LONGEST = 60; // characters of the text in a title
 
 /** @param {string} label */
 const plain = (label) => label.replace(/^“(.*)”$/, "$1");
@@ -50,7 +49,7 @@ export function gridSvg(grid, settings) {
   const words = (/** @type {string[]} */ names) => names.map((label) => ({ text: plain(label) }));
   const attention = /** @type {any} */ ({ rows: words(labels[0]), columns: words(labels[1]) });
   const ends = [`unchanged ${number(unchanged)}`, ...(source === null ? [] : [`other text ${number(source)}`])];
-  const title = `${model}, “${text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text}”: ${measurementOf(grid).slice(0, -1)}`;
+  const title = `${model}, “${inTitle(text)}”: ${measurementOf(grid).slice(0, -1)}`;
   const named = { marks: marksOf(shown), name: `${METRICS[choices.metric]}; ${ends.join(", ")}` };
   const pinned = pinnedIn(grid);
   const place = { query: pinned?.row ?? null, key: pinned?.column ?? null };

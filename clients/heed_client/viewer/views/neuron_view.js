@@ -13,7 +13,7 @@ import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {{name: string, place: number, number: number, left: number, top: number}} Pointed  a number of a vector */
 
-export const COLOURS = `${signedNote("")} The query, the keys and the products each have a scale of their own.`;
+export const COLOURS = `${signedNote()} The query, the keys and the products each have a scale of their own.`;
 const TIP = 224; // px, the widest tip
 const MAX_KEYS = 256; // those with the largest weights, in their order
 
