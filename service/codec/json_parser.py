@@ -7,6 +7,7 @@ pieces.
 import json
 import re
 import secrets
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -28,6 +29,15 @@ MAX_FIELDS = 10_000  # of a document's object: some milliseconds
 MAX_GAP_BYTES = 1 << 16  # of a list without a comma: a number, brackets and blanks
 MAX_EXPONENTS = 2_000  # of numbers in a piece: each takes up to 7 microseconds where others take a tenth of one
 NONCE = secrets.token_hex(8)  # begins every placeholder; no client can know it
+
+
+class _ThreadParser(threading.local):
+    """A thread's parser of lists of numbers: its memory serves one list after another."""
+
+    parser: simdjson.Parser | None = None
+
+
+_thread = _ThreadParser()
 
 
 def parse_object(body: bytes | memoryview, cuts: Sequence[Cut] = ()) -> JsonObject:
@@ -116,13 +126,17 @@ def parse_numbers(content: bytes | memoryview, kind: str, nulls: bool = False) -
     """
     if nulls:
         content = bytes(content).replace(b"null", NULL_NUMBER)
+    parser, _thread.parser = _thread.parser or simdjson.Parser(), None
     try:
-        parsed = simdjson.Parser().parse(content)
+        parsed = parser.parse(content)
         if not isinstance(parsed, JsonArray):
             raise ValueError("not a list")
         values = flat(parsed, kind)
     except (RuntimeError, TypeError) as error:
         raise ValueError(str(error)) from None
+    if len(content) <= PIECE_BYTES:
+        del parsed  # a parser has one document at a time; the traceback of an error would keep it
+        _thread.parser = parser
     return np.where(values == float(NULL_NUMBER), -np.inf, values) if nulls else values
 
 

@@ -10,12 +10,24 @@ from service.codec.json_parser import (
     PIECE_BYTES,
     SLOW_PIECE_BYTES,
     numbers,
+    parse_numbers,
     parse_object,
     split,
 )
 from service.codec.json_slices import is_large
 
 SLOW = b"1.2345678901234567890123e-300,"
+
+
+@pytest.mark.parametrize("wrong", [b"[1,[2", b'[1,"2"]', b"{}", b"[1e999]", b"[null]", b""])
+def test_a_list_is_read_while_the_error_of_another_is_kept(wrong):
+    """The traceback of the error keeps the document, of which a parser has one at a time."""
+    before = parse_numbers(b"[1,2]", "f")
+    with pytest.raises(ValueError) as kept:  # noqa: PT011
+        parse_numbers(wrong, "f")
+    assert parse_numbers(b"[3,4,5]", "f").tolist() == [3, 4, 5]
+    assert before.tolist() == [1, 2]
+    assert kept.value is not None
 
 
 @pytest.mark.parametrize("gap", [b" ", b"1", b"["], ids=["blanks", "digits", "brackets"])
