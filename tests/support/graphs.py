@@ -97,6 +97,11 @@ def scalar(folder: Path) -> None:
     parse(folder, "(float[n] x, float by) => (float[n] y) { y = Mul(x, by) }")
 
 
+def places(folder: Path) -> None:
+    """y = the places of the numbers in x that are not 0, so that the numbers choose the shape of y."""
+    parse(folder, "(float[n, k] x) => (int64[2, ?] y) { y = NonZero(x) }")
+
+
 def lookup(folder: Path) -> None:
     """y = the rows of [[0], [10], [20]] that ``ids`` number; a run with another number fails."""
     tensors = "(int64[batch, 1] ids) => (float[batch, 1] y)"

@@ -25,7 +25,7 @@ from service.repository.repository import Repository
 from service.settings import Settings
 from service.v2.datatypes import BYTES, WRITTEN_BYTES, characters_of, pack_strings
 from service.v2.infer.classes import RANKING_NS, class_texts, largest
-from service.v2.infer.plan import InferPlan, RequestContent, find_template
+from service.v2.infer.plan import MAX_TEMPLATE_BYTES, InferPlan, RequestContent, RequestTemplate, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, read_tensors, take_known
 from service.v2.infer.response import build_response
 from service.v2.infer.tensors import is_packed
@@ -58,16 +58,19 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             is_long = any(is_packed(tensor.dtype) for tensor in model.inputs.values())
             inputs, plan = (yield Stage(self._unpacking, len(attached), steps)) if is_long else drain(steps)
             return self._request(model, context, inputs, plan)
-        template = find_template(content)
-        known: InferPlan | None = None if template is None else cache.get(template.content)
-        if template is not None and known is not None:
+        template: RequestTemplate | None = None
+        known: InferPlan | None = cache.get((content,)) if len(content) <= MAX_TEMPLATE_BYTES else None
+        if known is None:  # else the JSON has no id and no numbers
+            template = find_template(content)
+            known = None if template is None else cache.get(template.content)
+        if known is not None:
             lists: dict[str, np.ndarray] | None = {}
-            if known.content.json_inputs:
+            if template is not None and known.content.json_inputs:
                 lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
             if lists is not None:
                 lists |= yield from self._unpack(known.content, attached, model, reservation)
                 inputs = take_known(known, lists, attached, model)
-                return self._request(model, context, inputs, known, template.id)
+                return self._request(model, context, inputs, known, None if template is None else template.id)
         rest, parts = yield from self.cut(content)
         parsing = partial(parse, rest, parts, model, self.source)
         asked, unread, request_id = yield Stage(self._parsing, len(rest), parsing)

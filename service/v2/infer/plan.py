@@ -92,9 +92,10 @@ class RequestedOutput:
 
     def max_bytes(self, count: int, item_bytes: int, rows: int) -> int:
         """Upper bound in bytes on this output of ``count`` numbers in ``rows`` rows, as an array and as text."""
-        texts = min(self.classes * rows, count)
-        class_bytes = count * SORTING_BYTES + texts * CLASS_BYTES if self.classes else 0
-        return count * (item_bytes + (0 if self.binary else TEXT_BYTES)) + class_bytes
+        size = count * (item_bytes if self.binary else item_bytes + TEXT_BYTES)
+        if self.classes:
+            size += count * SORTING_BYTES + min(self.classes * rows, count) * CLASS_BYTES
+        return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,14 @@ class RequestContent:
     selection: Selection = NO_SELECTION
     reference: Any = None  # to the source of other inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
+    attached_bytes: int = field(init=False)  # behind the JSON
     numeric_inputs: Sequence[BinaryInput] = field(init=False)
     packed_inputs: Sequence[BinaryInput] = field(init=False)  # strings and flags
     unpacked_bytes: int = field(init=False)  # upper bound on all of these, once they are unpacked
 
     def __post_init__(self) -> None:
         self.list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
+        self.attached_bytes = sum(binary.size for binary in self.binary_inputs)
         self.numeric_inputs = [binary for binary in self.binary_inputs if not is_packed(binary.dtype)]
         self.packed_inputs = [binary for binary in self.binary_inputs if is_packed(binary.dtype)]
         self.unpacked_bytes = sum(binary.unpacked_bytes for binary in self.packed_inputs)
@@ -136,7 +139,8 @@ class RequestContent:
         Raises:
             Malformed: more or fewer bytes than the JSON declares.
         """
-        check_length(self.binary_inputs, len(attached), model.name)
+        if len(attached) != self.attached_bytes:
+            check_length(self.binary_inputs, len(attached), model.name)
         inputs = dict(self.parameters)
         for binary in self.numeric_inputs:
             inputs[binary.name] = binary.array(attached)
@@ -159,8 +163,11 @@ class RequestContent:
 
     def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Upper bound in bytes on a response with these output ``arrays``, as arrays and as text."""
-        of_outputs = [(output, arrays[output.name]) for output in self.outputs]
-        return sum(one.max_bytes(of.size, of.itemsize, len(of) if of.ndim else 1) for one, of in of_outputs)
+        size = 0
+        for output in self.outputs:
+            array = arrays[output.name]
+            size += output.max_bytes(array.size, array.itemsize, len(array) if array.ndim else 1)
+        return size
 
     def follows_from(self, template: RequestTemplate, model: Model) -> bool:
         """Whether each request to ``model`` with this template has this content.
@@ -177,7 +184,7 @@ class RequestContent:
 class InferPlan:
     """The content of a request, the plan of its run, and how its response is written.
 
-    It remembers how much of its last response was text, as the next one is likely to have the same shapes.
+    It keeps the JSON of its last response, and how much of it was text: the next one is likely to have the same shapes.
     """
 
     content: RequestContent
@@ -189,6 +196,7 @@ class InferPlan:
     has_classes: bool  # an output is answered as its largest values
     has_strings: bool  # some of what becomes text are strings
     written: int | None = None  # numbers and strings that became text in the last response
+    last_frame: tuple[list[tuple[int, ...]], list[bytes]] | None = None  # its shapes, and its JSON around the numbers
 
 
 def plan_response(content: RequestContent, rows: int, run: RunPlan, model: Model) -> InferPlan:

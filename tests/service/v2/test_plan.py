@@ -32,7 +32,7 @@ MAX_PLANS = BoundedCache()._max_entries
 @pytest.fixture(scope="module")
 def models(repository, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    for name in ("adder", "product", "mixed", "scalar"):
+    for name in ("adder", "product", "mixed", "scalar", "places"):
         getattr(graphs, name)(folder / name / "1")
     for name in IDENTITIES:
         graphs.identity(folder / name / "1", name)
@@ -107,6 +107,14 @@ MISLEADING = {
         [
             said(tensor("x", [[1, 2, 3]]), Z, attached=bytes(12)),
             said({"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}, Z, attached=bytes(13)),
+        ],
+    ),
+    "outputs whose shapes the numbers choose": (
+        "places",
+        [
+            request
+            for outputs in ("", ',"outputs":[{"name":"y","parameters":{"binary_data":true}}]')
+            for request in raw(X % ('"data":[?]', outputs), "1,0", "1,1", "0,0", "0,1")
         ],
     ),
     "named in the order they were given": (
