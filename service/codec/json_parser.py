@@ -63,59 +63,60 @@ def parse_object(body: bytes | memoryview, cuts: Sequence[Cut] = ()) -> JsonObje
     return parsed
 
 
-def numbers(content: memoryview, kind: str) -> Iterable[np.ndarray]:
-    """The numbers of a flat JSON list, in pieces, as the widest type of numpy's ``kind``: f, i or u.
+def numbers(content: bytes, start: int, end: int, kind: str) -> Iterable[np.ndarray]:
+    """The numbers of the flat JSON list ``content[start:end]``, in pieces, as the widest type of numpy's ``kind``:
+    f, i or u.
 
     Raises:
         ValueError: it is no flat JSON list of such numbers; of a long list, while its pieces are read.
     """
-    is_short = len(content) <= PIECE_BYTES and not has_many_exponents(content)
-    return (parse_numbers(content, kind),) if is_short else _long_numbers(content, kind)
+    if end - start <= PIECE_BYTES and not has_many_exponents(content, start, end):
+        return (parse_numbers(memoryview(content)[start:end], kind),)
+    return _long_numbers(content, start + 1, end - 1, kind)
 
 
-def _long_numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
-    inside = content[1:-1]
-    for text in split(inside):
-        piece = parse_numbers(b"[%b]" % text, kind)
+def _long_numbers(content: bytes, start: int, end: int, kind: str) -> Iterator[np.ndarray]:
+    for text in split(content, start, end):
+        piece = parse_numbers(b"".join((b"[", text, b"]")), kind)
         if not piece.size:
             raise ValueError("no number between two commas")
         yield piece
-    if inside[-1] == COMMA:
+    if content[end - 1] == COMMA:
         raise ValueError("trailing comma in a list")
 
 
-def has_many_exponents(content: memoryview | bytes) -> bool:
-    """Whether the numbers in ``content`` may take longer to parse than one step should; not if it is short."""
-    if len(content) <= SLOW_PIECE_BYTES:
+def has_many_exponents(content: bytes, start: int, end: int) -> bool:
+    """Whether ``content[start:end]`` has numbers that may take longer to parse than one step should; not if short."""
+    if end - start <= SLOW_PIECE_BYTES:
         return False
-    text, left = bytes(content), MAX_EXPONENTS
+    left = MAX_EXPONENTS
     for letter in (b"e", b"E"):  # bytes.count would take ten times as long where there are few
-        place = text.find(letter)
+        place = content.find(letter, start, end)
         while place >= 0:
             if not left:
                 return True
             left -= 1
-            place = text.find(letter, place + 1)
+            place = content.find(letter, place + 1, end)
     return False
 
 
-def split(content: memoryview) -> Iterator[bytes]:
-    """A list in pieces of about ``PIECE_BYTES`` that end where a comma stands, without these commas.
+def split(content: bytes, start: int, end: int) -> Iterator[memoryview]:
+    """The list ``content[start:end]`` in pieces of about ``PIECE_BYTES`` that end where a comma stands, without these
+    commas.
 
     Raises:
         Malformed: there is a long part without a comma.
     """
-    start, length = 0, len(content)
-    while start < length:
-        is_slow = has_many_exponents(content[start : start + PIECE_BYTES])
-        end = min(start + (SLOW_PIECE_BYTES if is_slow else PIECE_BYTES), length)
-        if end < length:
-            step = bytes(content[end : end + MAX_GAP_BYTES]).find(b",")
-            if step < 0 and end + MAX_GAP_BYTES < length:
-                raise Malformed(f"a list of numbers has more than {MAX_GAP_BYTES} bytes between two commas")
-            end = length if step < 0 else end + step
-        yield bytes(content[start:end])
-        start = end + 1
+    view = memoryview(content)
+    while start < end:
+        is_slow = has_many_exponents(content, start, min(start + PIECE_BYTES, end))
+        least = start + (SLOW_PIECE_BYTES if is_slow else PIECE_BYTES)
+        comma = content.find(b",", least, min(least + MAX_GAP_BYTES, end))
+        if comma < 0 and least + MAX_GAP_BYTES < end:
+            raise Malformed(f"a list of numbers has more than {MAX_GAP_BYTES} bytes between two commas")
+        stop = end if comma < 0 else comma
+        yield view[start:stop]
+        start = stop + 1
 
 
 def parse_numbers(content: bytes | memoryview, kind: str, nulls: bool = False) -> np.ndarray:
@@ -134,7 +135,7 @@ def parse_numbers(content: bytes | memoryview, kind: str, nulls: bool = False) -
         values = flat(parsed, kind)
     except (RuntimeError, TypeError) as error:
         raise ValueError(str(error)) from None
-    if len(content) <= PIECE_BYTES:
+    if len(content) <= PIECE_BYTES + 2 * MAX_GAP_BYTES:  # else its memory is freed
         del parsed  # a parser has one document at a time; the traceback of an error would keep it
         _thread.parser = parser
     return np.where(values == float(NULL_NUMBER), -np.inf, values) if nulls else values

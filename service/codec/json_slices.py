@@ -97,14 +97,22 @@ class LongText:
 
 @dataclass(frozen=True, slots=True)
 class LongList:
-    """The text of a JSON list, nested or flat, of numbers or booleans."""
+    """The JSON list ``body[start:end]``, nested or flat, of numbers or booleans."""
 
     marks: ClassVar[int] = 0
-    content: memoryview
+    body: bytes
+    start: int
+    end: int
+
+    @property
+    def content(self) -> memoryview:
+        """Its text."""
+        return memoryview(self.body)[self.start : self.end]
 
     @property
     def is_boolean(self) -> bool:
-        return bytes(self.content[:MAX_RUN_BYTES]).lstrip(b"[" + BLANKS)[:1] in (b"t", b"f")
+        begin = self.body[self.start : self.start + MAX_RUN_BYTES]
+        return begin.lstrip(b"[" + BLANKS)[:1] in (b"t", b"f")
 
     def shape(self, name: str) -> Steps[tuple[int, ...]]:
         """The size of each axis, from the brackets and commas.
@@ -113,8 +121,8 @@ class LongList:
             Invalid: rows of different lengths, or more than ``MAX_RANK`` axes.
         """
         structure = bytearray()
-        for start in range(0, len(self.content), PIECE_BYTES):
-            structure += bytes(self.content[start : start + PIECE_BYTES]).translate(None, NOT_STRUCTURE)
+        for start in range(self.start, self.end, PIECE_BYTES):
+            structure += self.body[start : min(start + PIECE_BYTES, self.end)].translate(None, NOT_STRUCTURE)
             yield
         return (yield from _shape(name, structure))
 
@@ -128,7 +136,7 @@ class LongList:
             Invalid: an element of another type, or one that does not fit.
         """
         count = depth = 0
-        for text in split(self.content):
+        for text in map(bytes, split(self.body, self.start, self.end)):
             after = depth + text.count(b"[") - text.count(b"]")
             try:
                 if kind == "b":
@@ -148,11 +156,11 @@ class LongList:
             raise _malformed(f"trailing comma in a list of {name}")
 
 
-def is_large(body: bytes | memoryview) -> bool:
+def is_large(body: bytes) -> bool:
     """Whether ``body`` would take long to parse in one call."""
     if len(body) > LARGE_BODY_BYTES or len(body) <= MIN_COUNTED_BYTES:
         return len(body) > LARGE_BODY_BYTES
-    return bytes(body).count(b"[") > MAX_ROWS or has_many_exponents(body)
+    return body.count(b"[") > MAX_ROWS or has_many_exponents(body, 0, len(body))
 
 
 def cut(
@@ -186,10 +194,10 @@ def cut(
             inside = is_text ^ bool(index % 2)
             place = _text_value(body, before, end) if inside else (yield from _list_value(body, before + 1, end))
             if place:
-                text = view[place[0] : place[1]]
-                parts.append(LongText(text[1:-1]) if inside else LongList(text))
-                rest += [view[kept : place[0]], placeholder(len(parts) - 1)]
-                kept = place[1]
+                first, stop = place
+                parts.append(LongText(view[first + 1 : stop - 1]) if inside else LongList(body, first, stop))
+                rest += [view[kept:first], placeholder(len(parts) - 1)]
+                kept = stop
         if quotes.size:
             last = int(quotes[-1])
             is_text ^= bool(quotes.size % 2)

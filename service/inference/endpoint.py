@@ -263,9 +263,10 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
     def decoding_check(self, client: ClientWatch, context: RequestContext) -> Callable[[], None]:
         """Raises ClientDisconnect or TimedOut where a request need not be decoded further."""
 
+        deadline_ns = self.deadline(context)
+
         def check() -> None:
             client.check()
-            deadline_ns = self.deadline(context)
             if deadline_ns is not None and time.perf_counter_ns() > deadline_ns:
                 self.engine.counts.refused["deadline"] += 1
                 raise TimedOut("Request timeout expired: the deadline passed before the request was run")

@@ -154,12 +154,11 @@ def read_lists(
         TooMuchMemory, Overloaded: there is no room for them.
     """
     inputs: dict[str, np.ndarray] = {}
-    view = memoryview(content)
     reservation.add(plan.content.list_bytes)
     try:
         with np.errstate(over="ignore"):
             for one, (start, end) in zip(plan.content.json_inputs, template.lists, strict=True):
-                pieces = numbers(view[start:end], one.dtype.kind)
+                pieces = numbers(content, start, end, one.dtype.kind)
                 inputs[one.name] = yield from fill(one.name, pieces, one.shape, one.dtype)
     except (ValueError, Invalid):
         return None  # parsing the whole document finds the fault and its place

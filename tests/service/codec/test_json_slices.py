@@ -30,7 +30,7 @@ def small_slices(monkeypatch):
 
 
 def values(text: bytes, kind: str = "f", nulls: bool = False) -> np.ndarray:
-    long = LongList(memoryview(text))
+    long = LongList(text, 0, len(text))
     shape = drain(long.shape("query"))
     return np.concatenate([*long.pieces("query", kind, shape, nulls)]).reshape(shape)
 
@@ -92,7 +92,7 @@ def test_the_lists_of_a_document_with_many_rows_are_cut_though_none_is_long(monk
 )
 def test_a_shape_is_read_in_steps(text):
     """Each step reads few bytes, whether rows are long or many."""
-    steps = LongList(memoryview(text)).shape("query")
+    steps = LongList(text, 0, len(text)).shape("query")
     structure = len(text) - text.count(b"0")
     assert sum(1 for _ in steps) >= len(text) // 24 + structure // 8
 
@@ -161,7 +161,7 @@ def test_errors_name_the_element(text, kind, message):
 def test_whole_numbers_booleans_and_nulls():
     assert values(b"[[1,-2],[3,9223372036854775807]]", "i").tolist() == [[1, -2], [3, 2**63 - 1]]
     text = b"[[true, false, true], [false, false, true], [true, true, true]]"
-    assert LongList(memoryview(text)).is_boolean
+    assert LongList(text, 0, len(text)).is_boolean
     assert values(text, "b").tolist() == json.loads(text)
     assert values(b"[[0, null], [-1e4, null]]", nulls=True).tolist() == [[0, -np.inf], [-1e4, -np.inf]]
 
