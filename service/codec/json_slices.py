@@ -21,6 +21,7 @@ from service.base.steps import Steps
 from service.codec.json_fault import MEANT
 from service.codec.json_parser import (
     COMMA,
+    MAX_GAP_BYTES,
     NONCE,
     PIECE_BYTES,
     has_many_exponents,
@@ -111,7 +112,7 @@ class LongList:
 
     @property
     def is_boolean(self) -> bool:
-        begin = self.body[self.start : self.start + MAX_RUN_BYTES]
+        begin = self.body[self.start : self.start + MAX_GAP_BYTES]
         return begin.lstrip(b"[" + BLANKS)[:1] in (b"t", b"f")
 
     def shape(self, name: str) -> Steps[tuple[int, ...]]:

@@ -65,8 +65,7 @@ def find_template(content: bytes) -> RequestTemplate | None:
         if content[start : start + 1] == b" ":
             start += 1
         end = content.find(b"]", start) + 1
-        first = content[start : start + 2]
-        if not first.startswith(b"[") or first == b"[[" or not end or len(lists) == MAX_LISTS:
+        if content.rfind(b"[", start, end) != start or len(lists) == MAX_LISTS:  # not a flat list
             return None
         pieces.append(content[place:start])
         lists.append((start, end))

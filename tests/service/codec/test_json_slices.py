@@ -163,6 +163,8 @@ def test_whole_numbers_booleans_and_nulls():
     text = b"[[true, false, true], [false, false, true], [true, true, true]]"
     assert LongList(text, 0, len(text)).is_boolean
     assert values(text, "b").tolist() == json.loads(text)
+    far = b"[%b[true]]" % (b"\n" * 5000)
+    assert LongList(far, 0, len(far)).is_boolean
     assert values(b"[[0, null], [-1e4, null]]", nulls=True).tolist() == [[0, -np.inf], [-1e4, -np.inf]]
 
 

@@ -93,6 +93,7 @@ Z = binary_input("z", [1, 3], 12)
 MISLEADING = {
     "an id after the inputs": ("FP32", raw(X % ('"data":[1,2]', ',"id":"?"'), "a", "b")),
     "a list that is no tensor's": ("FP32", raw(X % ('"data" :[1,2]', ',"data":[?]'), "1,2", "8,9")),
+    "a list that is closed twice": ("FP32", raw(X % ('"data":?', ""), "[ [1,2]]", "[1,2]]", "[\n[1,2]]", "[3,4]]")),
     "a key with an escape": ("FP32", raw(X % (r'"d\u0061ta":[1,2],"data":[?]', ""), "1,2", "8,9")),
     "a key that ends alike": ("FP32", raw(X % (r'"\"data":[?],"data" :[1,2]', ""), "1,2", "8,9")),
     "numbers where booleans were": (
