@@ -189,9 +189,9 @@ def test_with_the_keyboard_and_by_layer(open_page):
         expect(page.locator(f"[data-kind={kind}][tabindex='0']")).to_have_attribute("data-place", "1.1")
     page.get_by_role("button", name="layer 0: all off").click()
     expect(table).to_contain_text("5 of 8 heads off")
-    page.get_by_role("button", name="layer 1: all on").click()
-    expect(table).to_contain_text("4 of 8 heads off")
-    expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "false")
+    page.get_by_role("button", name="layer 0: all on").click()
+    expect(table).to_contain_text("1 of 8 heads off")
+    expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "true")
     page.get_by_role("button", name="switch all on").click()
     expect(table).to_contain_text("all 8 heads on")
 

@@ -195,8 +195,8 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
       <tbody>${all(layers).map(
         (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>
         <th scope="row">${layers > 1 && html`<span>layer ${layer}</span>`}
-          <button aria-label=${`layer ${layer}: all off`} onClick=${() => set({ ablated: [...without(([l]) => l === layer), ...all(heads).map((head) => /** @type {Place} */ ([layer, head]))] })}>all off</button>
-          <button aria-label=${`layer ${layer}: all on`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>all on</button></th>
+          <${LayerSwitch} layer=${layer} isOff=${all(heads).every((head) => isOff(layer, head))}
+            set=${(/** @type {boolean} */ off) => set({ ablated: [...without(([l]) => l === layer), ...all(off ? heads : 0).map((head) => /** @type {Place} */ ([layer, head]))] })} /></th>
         ${all(heads).map((head) => {
           const off = isOff(layer, head);
           const change = changes.find((one) => one.layer === layer && one.head === head);
@@ -221,6 +221,12 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
               aria-label=${label} onClick=${() => toggle(layer, head)}>${effect === null ? state : percent(effect)}</button></td>`;
         })}</tr>`,
       )}</tbody></table></div>${below}</div>${children}</div>`;
+}
+
+/** Switches all heads of a layer off, or on if all are off. @param {{layer: number, isOff: boolean, set: (off: boolean) => void}} props */
+function LayerSwitch({ layer, isOff, set }) {
+  const name = isOff ? "all on" : "all off";
+  return html`<button aria-label=${`layer ${layer}: ${name}`} onClick=${() => set(!isOff)}>${name}</button>`;
 }
 
 /** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */

@@ -10,6 +10,9 @@ import { HINT, Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/hooks.js").Set} Set */
 /** @typedef {import("heed/views/comparison.js").One} One */
 
+const LINE = 13; // px of a row that has room for its word
+const MANY = 24; // rows; of more not each has its word in a narrow map
+
 /** A title that breaks neither between a name and its number nor after an ellipsis. @param {string} title */
 const unbroken = (title) => title.replace(/ (?=\d)/g, "\u00a0").replaceAll("“…", "“…\u2060");
 
@@ -62,8 +65,9 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     [change],
   );
   const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
+  const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
   const side = (/** @type {One & {set: Set}} */ one, hint = "") => html`
-    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
+    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} lowest=${lowest} />
     <${Selection} ...${one} hint=${hint} />`;
   const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;
@@ -72,7 +76,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const difference =
     change &&
     html`<section key="difference" aria-label="difference"><div class="side-head"><h2>${unbroken(titles[2])}</h2></div>
-      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
+      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} lowest=${lowest} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
   return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
     ${!isComparison && difference}${!isComparison && list}
