@@ -35,10 +35,10 @@ const ENDS = {
   length: "",
   running: "",
 };
-const [LINE, LOW] = [22, 16]; // px of a line of the alignment, and of the words before each word in a low window
-const HIGH = 1000; // px of a window that is not low
+const LINE = 13; // px of a row of the alignment, at least
 const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
+const BELOW = 88; // px between its end and the window's: a margin and the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const NEAR = 40; // px from the end of a text that count as its end
 const FIELDS = ["max_new_tokens", "temperature", "seed"];
@@ -101,7 +101,7 @@ function Alignment({ attention, settings, set, text, picture, patches }) {
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
   return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>
     <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
-      height=${Math.min(innerHeight * TALLEST, attention.m * (isCross || innerHeight > HIGH ? LINE : LOW) + AROUND)} ...${names} /></section>`;
+      height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} below=${BELOW} ...${names} /></section>`;
 }
 
 /** The weights of the pinned word in other heads: all heads by the largest weight, and those of the layer in full.

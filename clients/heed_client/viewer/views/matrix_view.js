@@ -32,9 +32,9 @@ const ATTENTION = ["queries", "keys"];
  * @property {string} [whole]  the name of the whole map
  * @property {unknown} [legend]
  */
-/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, lowest?: number, axes?: [rows: string, columns: string]}} Shared
+/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string]}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
- *    the height in px, the minimum height of the cells, and the names of the axes */
+ *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, and the names of the axes */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -54,6 +54,7 @@ export function HeatMap({
   masked = "masked",
   hatched = masked,
   height: own = 0,
+  below = 0,
   lowest = undefined,
   axes = ATTENTION,
   label = `weights of ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right`,
@@ -83,8 +84,10 @@ export function HeatMap({
     const [left, above] = [beside.flatMap((one) => of(one.rows)), beside.flatMap((one) => of(one.columns))];
     const isAlone = beside.length === 0; // then it ends where the window does
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
-    const start = top + (settings.query === null && settings.key === null ? PAIR : 0) + BELOW;
-    const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);
+    const isPinned = settings.query !== null || settings.key !== null;
+    const rest = innerHeight - top - (below || (isPinned ? 0 : PAIR) + BELOW);
+    const least = own || innerHeight * (isAlone ? LOWEST : TALLEST);
+    const height = isAlone && (below || !own) ? Math.max(least, rest) : least;
     const most = (/** @type {"rows" | "columns"} */ axis) =>
       Math.max(shown[axis].length, ...beside.map((one) => visible(one[axis], settings).length));
     const counts = { m: most("rows"), n: most("columns") };
@@ -93,7 +96,7 @@ export function HeatMap({
       [...names.columns, ...above],
     ];
     return layout(shown, rows, columns, Math.max(1, width), height, lowest, counts);
-  }, [names, width, screen, beside, own, lowest]);
+  }, [names, width, screen, beside, own, below, lowest]);
   const words = useMemo(() => new Words(), [plot.font]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
