@@ -76,7 +76,7 @@ def test_views_look_as_they_did(open_page):
     for view in new:
         pictures[view].save(PICTURES / f"{view}.png")
     page.get_by_role("tab", name="model").click()
-    expect(page.get_by_role("tabpanel")).to_contain_text("up to the largest of the head. Click one to open it.")
+    expect(page.get_by_role("tabpanel")).to_contain_text("up to the largest of the head.")
     assert not new, "look at the pictures that were taken anew"
     for view, picture in pictures.items():
         for name in pictures:
@@ -220,6 +220,23 @@ def test_arrow_keys_lead_through_the_heads_of_the_model_view(open_page):
         expect(heads.locator(":focus")).to_have_attribute("aria-label", re.compile(f"^{label}:"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("3")
+
+
+def test_the_head_that_is_pointed_at_is_large_beside_the_others(open_page):
+    page = open_page("model=encoder&view=model&layer=1&head=2", viewport={"width": 1440, "height": 900})
+    large, heads = page.get_by_role("region", name="pointed head"), page.get_by_role("group", name="heads")
+    title = large.get_by_role("heading")
+    expect(title).to_have_text("layer 1, head 2")
+    heads.get_by_role("button", name="0.3:").hover()
+    expect(title).to_have_text("layer 0, head 3")
+    heads.get_by_role("button", name="1.0:").focus()
+    expect(title).to_have_text("layer 1, head 0")
+    page.mouse.move(0, 0)
+    expect(title).to_have_text("layer 1, head 2")
+    large.get_by_role("application").click()
+    expect(page).to_have_url(re.compile("query=.*key="))
+    page.set_viewport_size({"width": 1000, "height": 900})
+    expect(large).to_be_hidden()
 
 
 @pytest.mark.parametrize("width", [400, 800])

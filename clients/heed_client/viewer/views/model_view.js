@@ -1,13 +1,15 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by statistics of the heads.
-import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { poolLabels, showSmall, visible } from "heed/data/display.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { arrowKeys } from "heed/views/controls.js";
-import { globalMax, usePromise, useReady } from "heed/views/hooks.js";
+import { drawn, globalMax, usePromise, useReady } from "heed/views/hooks.js";
+import { HeatMap } from "heed/views/matrix_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {{layer: number, head: number}} Head */
 
 const SORTS = {
   layer: "layer and head",
@@ -86,11 +88,21 @@ export function ModelView({ attention, settings, set }) {
     () => ready > 0 && showSmall(attention.small(0, 0), attention, settings).levels.some(Number.isNaN),
     [attention, ready > 0, hideSpecial, hideFirst, hidePadding],
   );
-  return html`<p class="note meaning">Each square is a head: its queries from top to bottom, its keys from left to right, stronger colours for larger
-      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} Click one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
+  const [pointed, setPointed] = useState(/** @type {Head | null} */ (null));
+  const point = (/** @type {Event} */ event) => {
+    const { dataset } = /** @type {HTMLElement} */ (event.target).closest("button") ?? {};
+    if (!dataset?.head) return;
+    const [layer, head] = dataset.head.split(".").map(Number);
+    if (layer !== pointed?.layer || head !== pointed?.head) setPointed({ layer, head });
+  };
+  const large = pointed ?? settings;
+  const isLargeHere =
+    isSmall(attention) && large.layer < layers && large.head < heads && large.layer * heads + large.head < ready;
+  return html`<p class="note meaning">Each square is a head: queries from top to bottom, keys from left to right, stronger colours for larger
+      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">Point at one to see it large. </span>`}Click one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
-    <div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${{ "--heads": heads, "--rows": layers <= FEW ? layers : 1 }}>
+    <div class="heads-beside"><div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} onPointerOver=${point} onFocusIn=${point} onPointerLeave=${() => setPointed(null)} style=${{ "--heads": heads, "--rows": layers <= FEW ? layers : 1 }}>
       ${places.map(
         ({
           layer,
@@ -104,7 +116,19 @@ export function ModelView({ attention, settings, set }) {
           document.getElementById("tab-head")?.focus();
         }} />`,
       )}
-    </div>`;
+    </div>${isLargeHere && html`<${Large} attention=${attention} settings=${{ ...settings, layer: large.layer, head: large.head }} set=${set} top=${top} />`}</div>`;
+}
+
+/** Whether the cells of the small pictures are single weights. @param {ViewProps["attention"]} attention */
+const isSmall = ({ m, n }) => m <= POOL && n <= POOL;
+
+/** The head that is pointed at, or the selected one, with its words. @param {ViewProps & {top?: number}} props */
+function Large({ attention, settings, set, top }) {
+  const { layers, axis } = attention;
+  const { layer, head } = settings;
+  const shown = drawn(attention.small(layer, head), attention, settings, top);
+  return html`<section class="large-head" aria-label="pointed head"><h2>${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}</h2>
+    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} /></section>`;
 }
 
 /** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, open: () => void}} props */
@@ -148,7 +172,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
   const caption = number === null ? name : `${name} ${number.toFixed(2)}`;
   const isSelected = layer === settings.layer && head === settings.head; // framed, and Tab reaches it
-  return html`<button tabindex=${isSelected ? 0 : -1} aria-current=${isSelected} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
+  return html`<button data-head=${`${layer}.${head}`} tabindex=${isSelected ? 0 : -1} aria-current=${isSelected} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
     aria-label=${`${caption}: ${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
   </button>`;
