@@ -27,7 +27,7 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
     """Open the page like any user, and save its pictures: the built-in example, or the alignment and patches."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1100, "height": 760}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1100, "height": 850}, color_scheme="light")
         names = [line["block"] for line in httpx.get(f"{url}/v1/attention").json()["blocks"]]
         if REVERSE_WORDS in names:
             page.set_viewport_size({"width": 1100, "height": 880})
