@@ -68,6 +68,19 @@ def test_pointing_shows_a_number(open_page, heed):
     expect(page.locator(".tip")).to_have_count(0)
 
 
+def test_the_query_the_keys_and_the_products_have_legends(open_page, heed):
+    answer = heed.attend("bert", text=TEXT, outputs=["query", "key"], layers=LAYER, heads=HEAD)
+    query, keys = answer["query"][0, 0, QUERY], answer["key"][0, 0]
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&layer={LAYER}&head={HEAD}&query={QUERY}")
+    legends = page.locator(".neurons .legend")
+    expect(legends).to_have_count(3)
+    for legend, numbers in zip(legends.all(), (query, keys, keys * query), strict=True):
+        low, middle, high = legend.locator("small").all_inner_texts()
+        assert (number(low), middle) == (-number(high), "0")
+        assert number(high) == pytest.approx(np.abs(numbers).max(), rel=5e-3)
+    expect(page.get_by_role("columnheader", name="key vector k")).to_be_visible()
+
+
 def test_a_block_that_multiplies_no_queries_and_keys_has_no_such_view(open_page):
     page = open_page("model=additive")
     expect(page.get_by_role("tab", name="Matrix")).to_be_visible()
@@ -82,13 +95,13 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     texts = [text.text for text in svg.findall(".//{*}text")]
     assert texts[0] == f"bert, head {HEAD}: how the weights of “sat” arise: query × key"
-    assert texts[1:7] == [f"query {QUERY} sat (× scale)", "key", "key vector k", "q × k", "sum", "weight"]
+    assert texts[1:7] == [f"query {QUERY} sat, × scale", "key", "key vector k", "q × k", "sum", "weight"]
     for i, (word, score, weight) in enumerate(zip(answer.tokens, scores, answer.weights[0, HEAD, QUERY], strict=True)):
         name, one, other = texts[7 + 3 * i : 10 + 3 * i]
         assert name == f"{i} {word}"
         assert (abs(number(one) - score) <= 6e-5, other) == (True, percent(weight))
-    for said in (" ".join(texts[-3:-1]), texts[-1]):
-        expect(page.get_by_text(said)).to_be_visible()  # as the page says it
+    expect(page.get_by_text(" ".join(texts[-3:-1]))).to_be_visible()  # as the page says it
+    assert texts[-1].startswith("The strongest colour stands for: query ")
     bars = len(answer.tokens)
     assert len(svg.findall("{*}rect")) == 1 + bars + answer["query"].shape[-1] * (1 + 2 * bars)
 

@@ -3,7 +3,7 @@ import { format, percent } from "heed/data/display.js";
 import { css, palette } from "heed/data/palettes.js";
 import { escape } from "heed/save/document.js";
 import { heading, MARK, round, svg, TITLE_CHARACTER } from "heed/save/svg.js";
-import { COLOURS, largestKeys, numbered, strongestNote, topsOf } from "heed/views/neuron_view.js";
+import { COLOURS, largestKeys, numbered, topsOf } from "heed/views/neuron_view.js";
 import { placeOf } from "heed/views/comparison.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -25,10 +25,9 @@ const HEAD = 28; // px of the names of the columns
 export function neuronsSvg(neurons, attention, settings, query, title) {
   const table = palette("auto", true, false);
   const keys = largestKeys(neurons.weights);
-  const tops = topsOf(neurons);
-  const [ofQuery, ofKeys, ofProducts] = tops;
+  const [ofQuery, ofKeys, ofProducts] = topsOf(neurons);
   const word = (/** @type {number} */ place) => numbered(attention.columns[place], place);
-  const own = `query ${numbered(attention.rows[query], query)} (× scale)`;
+  const own = `query ${numbered(attention.rows[query], query)}, × scale`;
   const names = CHARACTER * Math.max(own.length, ...keys.map((place) => word(place).length)) + 8;
   const breadth = neurons.query.length * CELL;
   const [products, sums] = [names + breadth + GAP, names + 2 * (breadth + GAP)];
@@ -74,7 +73,8 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
     }),
   ];
   const bottom = start + keys.length * ROW + 16;
-  const said = [...COLOURS.split(/(?<=\.) /), strongestNote(tops)];
+  const strongest = `query ${format(ofQuery)}, keys ${format(ofKeys)}, products ${format(ofProducts)}`;
+  const said = [...COLOURS.split(/(?<=\.) /), `The strongest colour stands for: ${strongest}.`];
   parts.push(...said.map((line, i) => text(line, 8, bottom + 8 + i * ROW)));
   const breadthOfText = CHARACTER * Math.max(...said.map(({ length }) => length));
   const name = `${title}, ${placeOf(attention, settings)}: how the weights of “${attention.rows[query].text}” arise: query × key`;

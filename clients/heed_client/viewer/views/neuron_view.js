@@ -7,6 +7,7 @@ import { neuronsOf } from "heed/server/neurons.js";
 import { Chance } from "heed/views/chances.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
+import { Legend } from "heed/views/draw/legend.js";
 import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -14,7 +15,9 @@ import { usePromise } from "heed/views/hooks.js";
 /** @typedef {{name: string, place: number, number: number, left: number, top: number}} Pointed  a number of a vector */
 
 export const COLOURS = `${signedNote()} The query, the keys and the products each have a scale of their own.`;
+const SCALE = "the factor of the products in the score, such as 1/√dₖ"; // 1 of some models
 const TIP = 224; // px, the widest tip
+const NO_LEVELS = new Float32Array(); // no number is masked
 const MAX_KEYS = 256; // those with the largest weights, in their order
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
@@ -39,6 +42,8 @@ export function NeuronView({ attention, settings, set, run }) {
     /** @type {number} */ which,
   ) =>
     html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? null} setPointed=${setPointed} />`;
+  const legend = (/** @type {number} */ which) =>
+    html`<${Legend} shown=${{ high: tops?.[which] ?? 1, levels: NO_LEVELS, isDiverging: true }} table=${table} scale="linear" />`;
   return html`<div class="tools">
       <${Choice} label="query" value=${query} options=${options} onChange=${(/** @type {string} */ place) => set({ query: Number(place) })} />
       <span>${COLOURS}</span>
@@ -50,9 +55,12 @@ export function NeuronView({ attention, settings, set, run }) {
       html`<p class="headline">${sentence(attention, value, query, settings.key)}</p>
       <div class="neurons-frame"><table class="neurons" onPointerLeave=${() => setPointed(null)}>
       <thead>
-        <tr><th scope="row">query ${numbered(attention.rows[query], query)} <small>(× scale)</small></th>
-          <td>${strip("query vector q", "q", value.query, 0)}</td><td colspan="3"></td></tr>
-        <tr><th scope="col">key</th><th scope="col">key vector k</th><th scope="col">q × k</th><th scope="col">sum</th><th scope="col">weight</th></tr>
+        <tr><th scope="row">query ${numbered(attention.rows[query], query)}, <small title=${SCALE}>× scale</small></th>
+          <td>${strip("query vector q", "q", value.query, 0)}</td>
+          <td colspan="3"><div class="colours">${legend(0)}<small>times the scale, so that a sum is the score</small></div></td></tr>
+        <tr><th scope="col">key</th>
+          <th scope="col"><div class="colours">key vector k${legend(1)}</div></th>
+          <th scope="col"><div class="colours">q × k${legend(2)}</div></th><th scope="col">sum</th><th scope="col">weight</th></tr>
       </thead>
       <tbody>${shown.map(
         (place) => html`<tr class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
@@ -65,7 +73,7 @@ export function NeuronView({ attention, settings, set, run }) {
         </tr>`,
       )}</tbody></table>
       ${pointed && html`<div class="tip" style=${{ transform: `translate(${pointed.left}px, ${pointed.top}px)` }}>${pointed.name} [${pointed.place}] = ${significant(pointed.number)}</div>`}</div>
-      <p class="note">${strongestNote(tops)} ${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
+      <p class="note">${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
         the score before softcap, biases and masks; the weights are the softmax of the scores of keys that are not masked.</p>`
     }`;
 }
@@ -83,10 +91,6 @@ export const largestKeys = (weights) =>
 /** The numbers of the strongest colours of the query, the keys and the products.
  *  @param {import("heed/server/neurons.js").Neurons} neurons */
 export const topsOf = ({ query, keys, products }) => [[query], keys, products].map(topOf);
-
-/** What the strongest colours stand for. @param {number[]} tops  of the query, the keys and the products */
-export const strongestNote = ([query, keys, products]) =>
-  `The strongest colour stands for: query ${format(query)}, keys ${format(keys)}, products ${format(products)}.`;
 
 /** The largest absolute number. @param {Float32Array[]} rows */
 const topOf = (rows) =>

@@ -6,9 +6,9 @@ import { css, PALE } from "heed/data/palettes.js";
 const STOPS = 16; // of the gradient
 
 /** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
- *   opacity?: number, isShare?: boolean}} props  `shown` has the largest value; with `opacity` the colours are over a picture;
- *   `isShare`: numbers are per cent, or percentage points */
-export function Legend({ shown, table, scale, masked = "masked", opacity, isShare = false }) {
+ *   opacity?: number, isShare?: boolean, name?: string}} props  `shown` has the largest value; with `opacity` the colours are over a picture;
+ *   `isShare`: numbers are per cent, or percentage points; the `name` of what has the colours is in front */
+export function Legend({ shown, table, scale, masked = "masked", opacity, isShare = false, name = "" }) {
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
   const gradient = useMemo(() => {
@@ -20,7 +20,8 @@ export function Legend({ shown, table, scale, masked = "masked", opacity, isShar
   const marks = ticks(shown, scale, isShare);
   const of = Number.isNaN(high) ? " of the row’s largest" : "";
   const [low, top] = [marks[0].text, marks[marks.length - 1].text];
-  return html`<div class="legend" role="img" aria-label=${`colours from ${low} to ${top}${of}, ${scale} scale`}>
+  return html`<div class="legend" role="img" aria-label=${`${name && `${name}: `}colours from ${low} to ${top}${of}, ${scale} scale`}>
+    ${name && html`<span>${name}</span>`}
     <div class="scale" style=${{ backgroundImage: gradient, ...(opacity !== undefined && { backgroundColor: PALE }) }}>
       ${marks.map(({ level, text }) => html`<small style=${{ left: `${100 * level}%` }}>${text}</small>`)}
     </div>
