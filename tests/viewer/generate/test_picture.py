@@ -50,7 +50,9 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     first = f"[CLS] ▲ {percent(row(last, 'cross_weights')[0])}"
     others = page.get_by_role("group", name="tokens other than patches")
     expect(others.get_by_role("button")).to_have_text([first])
-    expect(others).to_contain_text("▲ beyond the scale")
+    legend = page.locator(".seen .tools .legend")
+    expect(legend).to_contain_text("patches")
+    expect(legend).to_contain_text("▲ beyond the scale")
     expect(page.get_by_role("group", name="generated", exact=True)).to_contain_text(
         "</s>"
     )  # that the decoder begins with

@@ -121,7 +121,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   return html`<div class="tools">
       <${Choice} label="selected patch or token" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
-      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} />
+      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} isBeyond=${isBeyond(weights, drawing)} />
     </div>
     <div class="picture-head"><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>
@@ -141,12 +141,16 @@ function Picture({ attention, settings, set, shown, seen }) {
     </div>`;
 }
 
+/** Whether a token that is not a patch has a larger weight than all patches.
+ *  @param {import("heed/data/picture.js").Weights} weights @param {PatchDrawing} drawing */
+export const isBeyond = (weights, drawing) =>
+  weights.values.some((_, position) => !drawing.isPatch(position) && beyond(weights, position));
+
 /** The tokens that are not patches, with their weights and colours.
  *  @param {{labels: import("heed/data/attention.js").Label[], weights: import("heed/data/picture.js").Weights | null,
  *   drawing: PatchDrawing, table: Uint32Array, kind: string, error: number, place: number | null,
  *   onSelect: (position: number) => void}} props  without `weights` only the tokens are shown */
 export function OtherTokens({ labels, weights, drawing, table, kind, error, place, onSelect }) {
-  const isBeyond = labels.some((_, position) => !drawing.isPatch(position) && weights && beyond(weights, position));
   return html`<div class="token-text" role="group" aria-label="tokens other than patches">
       ${labels.map(({ text, special: isSpecial }, position) => {
         if (drawing.isPatch(position)) return null;
@@ -166,7 +170,6 @@ export function OtherTokens({ labels, weights, drawing, table, kind, error, plac
         return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${isMasked ? "masked" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
           title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => onSelect(position)}>${text}${said}</button>`;
       })}
-      ${isBeyond && html`<span class="note">▲ beyond the scale</span>`}
     </div>`;
 }
 

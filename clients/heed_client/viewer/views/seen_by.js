@@ -7,7 +7,7 @@ import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
-import { Opacity, OtherTokens } from "heed/views/picture_view.js";
+import { isBeyond, Opacity, OtherTokens } from "heed/views/picture_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, children?: unknown}} Props  `place` of the word */
@@ -39,6 +39,7 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
   const scale = scaleOf(image, size.width, innerHeight * TALLEST);
   const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
+  const hasTokens = settings.kind === "cross_weights"; // those of the picture; other tokens are in the text
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(scale > 0)) return;
@@ -68,9 +69,9 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     <div class="tools">${
       place === null
         ? ""
-        : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} />`
+        : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isBeyond=${hasTokens && isBeyond(weights, drawing)} isShare=${isOfWeights(settings.kind)} />`
     }</div>
-    ${settings.kind === "cross_weights" && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
+    ${hasTokens && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
     ${children}</div>
     <div class="picture">
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"

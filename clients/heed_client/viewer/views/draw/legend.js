@@ -6,9 +6,19 @@ import { css, PALE } from "heed/data/palettes.js";
 const STOPS = 16; // of the gradient
 
 /** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
- *   opacity?: number, isShare?: boolean, name?: string}} props  `shown` has the largest value; with `opacity` the colours are over a picture;
- *   `isShare`: numbers are per cent, or percentage points; the `name` of what has the colours is in front */
-export function Legend({ shown, table, scale, masked = "masked", opacity, isShare = false, name = "" }) {
+ *   opacity?: number, isShare?: boolean, name?: string, isBeyond?: boolean}} props  `shown` has the largest value; with `opacity` the colours are over a picture;
+ *   `isShare`: numbers are per cent, or percentage points; the `name` of what has the colours is in front;
+ *   `isBeyond`: some numbers are larger than its end */
+export function Legend({
+  shown,
+  table,
+  scale,
+  masked = "masked",
+  opacity,
+  isShare = false,
+  name = "",
+  isBeyond = false,
+}) {
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
   const gradient = useMemo(() => {
@@ -25,6 +35,7 @@ export function Legend({ shown, table, scale, masked = "masked", opacity, isShar
     <div class="scale" style=${{ backgroundImage: gradient, ...(opacity !== undefined && { backgroundColor: PALE }) }}>
       ${marks.map(({ level, text }) => html`<small style=${{ left: `${100 * level}%` }}>${text}</small>`)}
     </div>
+    ${isBeyond && html`<span>▲ beyond the scale</span>`}
     ${of && html`<span>${of}</span>`}
     ${isMasked && masked && html`<i class="hatched"></i><span>${masked}</span>`}
   </div>`;
