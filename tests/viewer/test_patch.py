@@ -123,6 +123,16 @@ def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
     expect(page.locator(".strongest b")).to_have_text(f"{np.max(answer['values']):.4g}")
 
 
+def test_a_large_window_has_high_rows(open_page, url):
+    heights = []
+    for width, height in ((390, 844), (1440, 900), (2560, 1440), (3840, 2160)):
+        link = urlencode({"model": "gpt", "text": TEXT, "view": "patch"})
+        page = open_page(link, url=url, viewport={"width": width, "height": height})
+        expect_measured(page, 14)
+        heights.append(page.locator(HEAT_MAP).bounding_box()["height"])
+    assert heights[0] < heights[1] < heights[2] == pytest.approx(heights[3], rel=0.1)
+
+
 def test_other_choices_are_sent(open_patch, ask):
     """Heads without their weights, and positions of which the other text has a counterpart."""
     page = open_patch()

@@ -39,8 +39,8 @@ import { HeatMap } from "heed/views/matrix_view.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const LISTED = 6; // cells
-const ROW = 30; // px, at least
-const OF_WIDTH = 56; // a row is 1 / OF_WIDTH of the width of the window
+const [ROW, HIGHEST] = [30, 72]; // px of a row, at least and at most
+const OF_WIDTH = 36; // between them a row is 1 / OF_WIDTH of the width of the window
 const AROUND = 134; // px of the words and bars around the cells
 const TALLEST = 0.62; // of the window's height
 const MOST = 20; // times a direction, by the slider
@@ -203,10 +203,11 @@ function GridMap({ grid, settings, change }) {
   };
   const hold = (/** @type {Partial<ViewProps["settings"]>} */ { query = null, key = null }) =>
     change({ cell: query === null || key === null ? null : [indices[0][query], indices[1][key]] });
+  const row = Math.min(HIGHEST, Math.max(ROW, innerWidth / OF_WIDTH));
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * Math.max(ROW, innerWidth / OF_WIDTH) + AROUND)} axes=${axes} masked="not measured" whole="whole grid"
+    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} axes=${axes} masked="not measured" whole="whole grid"
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
