@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.support.waiting import until
 from tests.viewer.pages import copied, fragment, percent, take, violations
 
 TEXT = "the animal did not cross"
@@ -101,6 +102,33 @@ def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
     saved = json.loads(take(page, "JSON").path().read_text())
     assert (len(saved["without_change"]), saved["change"]) == (3, line[-1])
     assert line[-1] in take(page, "SVG").path().read_text()
+
+
+def test_a_small_window_shows_that_tokens_are_beyond_its_edges(open_page, url):
+    page = open_page(
+        urlencode({"model": "gpt", "text": TEXT, "view": "lens"}), url=url, viewport={"width": 390, "height": 844}
+    )
+    frame, name = page.locator(".lens-frame"), page.get_by_role("rowheader").first
+    fades = "(th) => Number(getComputedStyle(th, '::after').opacity)"
+    edge = "(box) => parseFloat(getComputedStyle(box).getPropertyValue('--fade'))"
+    until(lambda: (name.evaluate(fades), frame.evaluate(edge)) == (1, 0))  # it begins with the last token
+    left = name.bounding_box()["x"]
+    frame.evaluate("(box) => (box.scrollLeft = 0)")
+    until(lambda: name.evaluate(fades) == 0 and frame.evaluate(edge) > 0)
+    assert abs(name.bounding_box()["x"] - left) <= 1  # it stays in sight
+
+
+def test_a_large_window_has_large_cells_and_bars(page):
+    sizes = []
+    for width, height in ((1440, 900), (2560, 1440)):
+        page.set_viewport_size({"width": width, "height": height})
+        cell, row = (page.locator(name).first.bounding_box() for name in (".lens-table td", ".guesses tr"))
+        bar, number = page.locator(".guesses .chance").first.bounding_box(), page.locator(".guesses td").first
+        assert row["width"] >= 0.95 * page.locator(".guesses").bounding_box()["width"]
+        assert bar["x"] + bar["width"] <= number.bounding_box()["x"] + number.bounding_box()["width"]
+        sizes.append((cell["height"], bar["width"]))
+    assert sizes[1][0] > 1.5 * sizes[0][0]
+    assert sizes[1][1] > 1.5 * sizes[0][1]
 
 
 def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_path):
