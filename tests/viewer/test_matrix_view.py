@@ -51,9 +51,14 @@ def test_what_follows_the_pointer_is_drawn_above_the_map(page):
         parts = np.array_split(alpha.all(axis=0), 8)
         return {column for column, part in enumerate(parts) if part.mean() > 0.5}
 
+    def has_name(canvas: str) -> bool:
+        """Whether the bars beside the map have a word above them."""
+        return bool(pixels(page, canvas, right + 4, 0, 34, top - 2)[:, :, 3].any())
+
     assert not pixels(page, POINTER, *area).any()
     page.mouse.move(*centre(page, 2, 3))
     assert bars(POINTER) == {5}  # "an" looks at "at"
+    assert has_name(POINTER)
     side = (bottom - top) // 8
     frame = pixels(page, POINTER, left + 3 * side // 2, top + 2 * side - 2, 1, side + 4)[:, 0, 3]
     assert (frame > 200).any()
@@ -62,9 +67,11 @@ def test_what_follows_the_pointer_is_drawn_above_the_map(page):
     assert not pixels(page, POINTER, *area).any()
     np.testing.assert_array_equal(pixels(page, HEAT_MAP, *area), before)
     assert bars(HEAT_MAP) == set()
+    assert not has_name(HEAT_MAP)
     page.mouse.click(*centre(page, 2, 0))
     page.mouse.move(5, 5)
     assert bars(HEAT_MAP) == {5}  # it is held
+    assert has_name(HEAT_MAP)
 
 
 @pytest.mark.parametrize("width", [1440, 2560])

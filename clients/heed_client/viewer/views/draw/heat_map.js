@@ -243,8 +243,7 @@ function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h
   const text = words.fit(context, (isRow ? rows : columns)[index], room - GAP - 2);
   context.save();
   if (isRow) context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
-  else context.translate(plot.left + (index + 0.5 - x) * w, plot.top - GAP - (isLevel ? font / 2 : 0));
-  if (!isRow && !isLevel) context.rotate(-Math.PI / 2);
+  else moveAbove(context, plot, (index + 0.5 - x) * w);
   context.textAlign = isRow ? "right" : isLevel ? "center" : "left";
   context.textBaseline = "middle";
   if (isMarked) {
@@ -255,6 +254,12 @@ function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h
   context.fillStyle = isMarked ? colours.back : colours.quiet;
   context.fillText(text, 0, 0);
   context.restore();
+}
+
+/** To the place of a word above the cells. @param {CanvasRenderingContext2D} context @param {Layout} plot @param {number} x  from the left edge of the cells */
+function moveAbove(context, { left, top, font, isLevel }, x) {
+  context.translate(left + x, top - GAP - (isLevel ? font / 2 : 0));
+  if (!isLevel) context.rotate(-Math.PI / 2);
 }
 
 /** Whether the middle of a cell is in sight. @param {number} index @param {number} first @param {number} size @param {number} length */
@@ -268,9 +273,9 @@ function every(first, end, size) {
   return indices;
 }
 
-/** The levels of a row below the cells, with its word, and those of a column beside the queries; the longest bar is of its largest.
+/** The levels of a row below the cells and those of a column beside them, each with its word; the longest bar is of its largest.
  *  @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
-function drawBars(context, { shown, plot, rows, words, colours, table }, { x, y, w, h }, row, column) {
+function drawBars(context, { shown, plot, rows, columns, words, colours, table }, { x, y, w, h }, row, column) {
   const { m, n, levels } = shown;
   const fill = (
     /** @type {boolean} */ isBelow,
@@ -298,14 +303,23 @@ function drawBars(context, { shown, plot, rows, words, colours, table }, { x, y,
     if (isBelow) context.fillRect(plot.left, plot.top + plot.height + 1, plot.width, 1);
     else context.fillRect(plot.left + plot.width + 1, plot.top, 1, plot.height);
   };
+  context.font = fontOf(plot.font);
   if (row !== null) {
     fill(true, x, w, plot.width, (j) => levels[row * n + j]);
-    context.font = fontOf(plot.font);
     context.fillStyle = colours.quiet;
     context.textAlign = "right";
     context.textBaseline = "top";
     const word = words.fit(context, rows[row], plot.left - GAP - 2);
     context.fillText(word, plot.left - GAP, plot.top + plot.height + GAP);
   }
-  if (column !== null) fill(false, y, h, plot.height, (i) => levels[i * n + column]);
+  if (column !== null) {
+    fill(false, y, h, plot.height, (i) => levels[i * n + column]);
+    context.save();
+    moveAbove(context, plot, plot.width + 2 + BAR / 2);
+    context.fillStyle = colours.quiet;
+    context.textAlign = plot.isLevel ? "center" : "left";
+    context.textBaseline = "middle";
+    context.fillText(words.fit(context, columns[column], plot.isLevel ? BAR : plot.top - GAP - 2), 0, 0);
+    context.restore();
+  }
 }
