@@ -1,12 +1,14 @@
 """The view Steps: the numbers from two vectors to a weight and an output, for blocks of which they are true."""
 
 import re
+import shutil
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from heed_client import Client
 from tests.support.waiting import until
 from tests.viewer.pages import attend, paste, softmax, take
 
@@ -14,6 +16,15 @@ QUERY = [[1.0, 2.0, -0.5], [0.5, -1.0, 0.25]]
 KEY = [[0.3, 1.0, 0.0], [-2.0, 0.1, 1.0], [0.7, 0.7, 0.7]]
 VALUE = [[1.0, -1.0], [2.0, 0.5], [0.0, 3.0]]
 ERROR = 2e-6
+
+
+@pytest.fixture(scope="module")
+def more_blocks(repository, shared_server, tmp_path_factory):
+    """The address of a server."""
+    folder = tmp_path_factory.mktemp("more_blocks")
+    for name in ("multi_head", "projected", "dot_product", "additive", "linear"):
+        shutil.copytree(repository / name, folder / name)
+    return shared_server(folder).url
 
 
 def number(page, label):
@@ -143,6 +154,17 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     expect(page.locator(".readout")).to_contain_text("scores [0, 0] = ")
     scores.click(position=first)
     expect(page.get_by_role("heading", name="Query 0 and key 0, number by number")).to_be_visible()
+
+
+def test_a_block_without_an_output_projection(open_page, more_blocks):
+    with Client(more_blocks) as client:
+        example = client.describe("projected").example
+        answer = client.attend("projected", **example, outputs=["weights", "output"])
+    page = open_page("model=projected&view=steps&query=1&key=2", url=more_blocks)
+    wait_for(page, "weight", answer.weights.ravel()[3 + 2])
+    np.testing.assert_allclose(cells(page, "output"), answer.output.reshape(2, -1)[1], atol=ERROR)
+    titles = page.get_by_role("list", name="tensors of the head").get_by_role("heading")
+    expect(titles.last).to_have_text("output 2 × 12")
 
 
 def test_long_vectors_are_folded_on_a_phone(open_page):

@@ -51,7 +51,7 @@ export async function stepsOf(model, settings, input, query, key) {
     "scores",
     ...names.filter((name) => name === "lse" || (name === "output" && tensors.value)),
     ...(isProjected(model) ? ["head_query", "present_key"] : []),
-    ...(isProjected(model) && tensors.value ? ["present_value", "head_output"] : []),
+    ...names.filter((name) => tensors.value && isProjected(model) && ["present_value", "head_output"].includes(name)),
   ];
   const answer = await infer(model.block, { ...tensors, ...headMask(model, settings, input) }, outputs, {
     ...settings.parameters,
