@@ -156,6 +156,27 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     expect(page.get_by_role("heading", name="Query 0 and key 0, number by number")).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("model", "scores", "weights", "arrows"),
+    [
+        ("multi_head", r"q k^\top / \sqrt{d_k}", r"\mathrm{softmax}(S)", r"{}\times W^Q_i + b^Q_i"),
+        ("projected", r"q k^\top / \sqrt{d_k}", r"\mathrm{softmax}(S)", r"{}\times W^Q + b^Q"),
+        ("dot_product", r"s\,Q K^\top", r"\mathrm{softmax}(S)", r"{}\times s"),
+        ("additive", "f(Q, K)", r"\mathrm{softmax}(S)", "f"),
+        ("linear", "f(Q, K)", r"S / \sum_j S", r"\div \sum_j S"),
+    ],
+)
+def test_formulas_and_arrows_are_those_of_the_block(open_page, more_blocks, model, scores, weights, arrows):
+    page = open_page(f"model={model}&view=steps&query=0&key=0", url=more_blocks)
+    formulas = page.locator(".stages .formula-line")
+    expect(page.locator("ol.steps").get_by_label("weight", exact=True)).to_be_visible()
+    labels = formulas.evaluate_all("(all) => all.map((one) => one.getAttribute('aria-label'))")
+    assert {f"S = {scores}", f"A = {weights}", rf"\xrightarrow{{{arrows}}}"} <= set(labels)
+    drawing = take(page, "SVG").path().read_text()
+    assert "undefined" not in drawing  # each sign has its letter
+    assert ("∑" in drawing) == ("sum" in weights)
+
+
 def test_a_block_without_an_output_projection(open_page, more_blocks):
     with Client(more_blocks) as client:
         example = client.describe("projected").example

@@ -100,14 +100,14 @@ function pixels({ m, n, levels }, table, { left, top, width, height }) {
 }
 
 /** @type {Record<string, string>} */
-const SIGNS = { top: "⊤", ",": " ", sqrt: "√", mathrm: "", times: "×", div: "÷" };
+const SIGNS = { top: "⊤", ",": " ", sqrt: "√", mathrm: "", times: "×", div: "÷", sum: "∑" };
 
 /** A formula of LaTeX as text of SVG: letters in italic, raised and lowered parts, and roots without a line above.
  *  @param {string} formula */
 export function inText(formula) {
   const [raised, lowered] = [-5, 3]; // px
   const ordered = formula.replace(/(\^\w)(_\w)/g, "$2$1"); // W^Q_i: first the index
-  const plain = ordered.replace(/\\(\w+|,)/g, (_, name) => SIGNS[name]);
+  const plain = ordered.replace(/\\([a-z]+|,)/g, (_, name) => SIGNS[name]);
   const parts = plain.match(/[_^](?:\{[^}]*\}|.)|[^_^]+/gu) ?? [];
   return parts
     .map((part) => {

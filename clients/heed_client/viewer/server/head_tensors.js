@@ -23,11 +23,17 @@ export const isProjected = ({ outputs }) =>
 /** The arrow to a tensor, with the operation above. @param {string} operation  in LaTeX */
 const arrow = (operation) => `\\xrightarrow{${operation}}`;
 
+/** The arrow to a product. @param {string} weights  and a bias, in LaTeX */
+const times = (weights) => arrow(`{}\\times ${weights}`);
+
 /** Whether the formula multiplies by the transpose of a drawn tensor. @param {Stage} stage */
 export const isTransposed = ({ title, sign }) => title === "key" && sign === "\\times";
 
 /** Whether a stage begins the line of the scores, below projected inputs. @param {Stage} stage */
 export const beginsLine = ({ title, sign }) => title === "scores" && /^q/.test(sign);
+
+/** Whether a stage and the next, its projection, are in a line of their own in a window with room for two pairs. @param {Stage} stage */
+export const beginsPair = ({ title, sign }) => title === "value" && sign === "";
 
 const LOWEST = 0.25; // of a tensor's height, if the other has many more rows
 
@@ -36,38 +42,58 @@ export const heightOf = ({ rows }, all) => Math.max(LOWEST, rows / Math.max(...a
 
 /** @typedef {[title: string, formula: string, sign: string]} Name */
 
+/** The scores and weights by the formula of a block, and how its queries and keys are combined: their product, divided by a
+ *  root or multiplied by the scale, or another function. @param {string} formula @param {[queries: string, keys: string]} letters */
+function rowsOf(formula, [q, k]) {
+  const isDivided = formula.includes("\\sqrt{d_k}");
+  const isProduct = isDivided || formula.includes("s\\,QK^\\top");
+  const product = `${q} ${k}^\\top`;
+  const [scores, operation] = isDivided
+    ? [`${product} / \\sqrt{d_k}`, "\\div \\sqrt{d_k}"]
+    : isProduct
+      ? [`s\\,${product}`, "{}\\times s"]
+      : [`f(${q}, ${k})`, "f"];
+  const [weights, last] = /softmax|\\exp/.test(formula)
+    ? ["\\mathrm{softmax}(S)", "\\mathrm{softmax}"]
+    : ["S / \\sum_j S", "\\div \\sum_j S"];
+  return { isProduct, both: isProduct ? product : `${q}, ${k}`, scores, operation, weights, last };
+}
+
 /** Titles and formulas of the tensors, in the order of the computation. @param {Model} model @returns {Record<string, Name>} */
 function namesOf(model) {
   const projected = isProjected(model);
+  const isJoined = model.outputs.some(({ name }) => name === "head_output");
   const has = (/** @type {string} */ input) => model.inputs.some(({ name }) => name === input);
-  const of = (/** @type {string} */ letter) =>
-    `${letter} W^${letter}_i${has(`${letter.toLowerCase()}_proj_bias`) ? ` + b^${letter}_i` : ""}`;
-  const isScaled = model.parameters.some(({ name }) => name === "scale");
-  const scores = isScaled ? (projected ? "q k^\\top / \\sqrt{d_k}" : "Q K^\\top / \\sqrt{d_k}") : "S(Q, K)";
-  const both = projected ? (isScaled ? "q k^\\top" : "q, k") : ""; // of the line above
+  const index = isJoined ? "_i" : "";
+  const projection = (/** @type {string} */ letter) =>
+    `W^${letter}${index}${has(`${letter.toLowerCase()}_proj_bias`) ? ` + b^${letter}${index}` : ""}`;
+  const joining = `W^O${has("out_proj_bias") ? " + b^O" : ""}`;
+  const rows = rowsOf(model.formula, projected ? ["q", "k"] : ["Q", "K"]);
   /** @type {Record<string, Name>} */
   const weights = {
-    scores: ["scores", `S = ${scores}`, both + arrow(isScaled ? "\\div \\sqrt{d_k}" : "S")],
-    weights: ["weights", "A = \\mathrm{softmax}(S)", arrow("\\mathrm{softmax}")],
+    scores: ["scores", `S = ${rows.scores}`, (projected ? rows.both : "") + arrow(rows.operation)], // of the line above
+    weights: ["weights", `A = ${rows.weights}`, arrow(rows.last)],
   };
   if (!projected)
     return {
       query: ["query", "Q", ""],
-      key: ["key", "K", isScaled ? "\\times" : ","],
+      key: ["key", "K", rows.isProduct ? "\\times" : ","],
       ...weights,
       value: ["value", "V", "\\times"],
       output: ["output", "O = A\\,V", "="],
     };
+  const joined = /** @type {Name} */ (["output", `O = \\mathrm{Concat}(o_i)\\,${joining}`, times(joining)]);
+  const sum = "{}\\times v =";
   return {
     query: ["query", "Q", ""],
-    head_query: ["projected query", `q = ${of("Q")}`, arrow("W^Q_i")],
+    head_query: ["projected query", `q = Q ${projection("Q")}`, times(projection("Q"))],
     key: ["key", "K", ""],
-    present_key: ["projected key", `k = ${of("K")}`, arrow("W^K_i")],
+    present_key: ["projected key", `k = K ${projection("K")}`, times(projection("K"))],
     value: ["value", "V", ""],
-    present_value: ["projected value", `v = ${of("V")}`, arrow("W^V_i")],
+    present_value: ["projected value", `v = V ${projection("V")}`, times(projection("V"))],
     ...weights,
-    head_output: ["output of the head", "o = A\\,v", "{}\\times v ="],
-    output: ["output", `O = \\mathrm{Concat}(o_i)\\,W^O${has("out_proj_bias") ? " + b^O" : ""}`, arrow("W^O")],
+    ...(isJoined && { head_output: ["output of the head", "o = A\\,v", sum] }),
+    output: isJoined ? joined : ["output", "O = A\\,v", sum],
   };
 }
 

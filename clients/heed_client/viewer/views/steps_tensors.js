@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { short, significant } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { palette, picture, textOn } from "heed/data/palettes.js";
-import { beginsLine, COLOURS, heightOf, isTransposed, stagesOf } from "heed/server/head_tensors.js";
+import { beginsLine, beginsPair, COLOURS, heightOf, isTransposed, stagesOf } from "heed/server/head_tensors.js";
 import { useSize, useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Formula } from "heed/views/formula.js";
@@ -27,13 +27,13 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
   return html`<p class="readout" aria-live="polite">${
     pointed
       ? html`<b>${pointed.title}</b> ${pointed.text}`
-      : `Query ${pair.query}${pair.key === null ? "" : ` and key ${pair.key}`} are marked; point at a row to mark another; click to select it.`
+      : `Query ${pair.query}${pair.key === null ? " is" : ` and key ${pair.key} are`} marked; point at a row to mark another; click to select it.`
   }</p>
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
         stage,
         i,
-      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}<li key=${stage.title} style=${{ "--share": heightOf(stage, value) }} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
+      ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}${beginsPair(stage) && html`<li class="break of-pair" aria-hidden="true"></li>`}<li key=${stage.title} style=${{ "--share": heightOf(stage, value) }} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
         <div class="sign">${stage.sign && html`<${Formula} formula=${stage.sign} isInline=${true} />`}</div>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
