@@ -100,7 +100,7 @@ function Alignment({ attention, settings, set, text, picture, patches }) {
   const hasScale = (!isCross || text.source?.length) && settings.query !== null && settings.hidePadding; // as the words
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
   return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>
-    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
+    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined} legendName=${picture ? "alignment" : ""}
       height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} below=${BELOW} ...${names} /></section>`;
 }
 
@@ -336,7 +336,7 @@ function Words({ text, patches, hasPicture, attention, settings, set, pointed, s
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />${picture.startsWith("▲") && html`<span>▲ beyond the scale</span>`}`}
+    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲")} />`}
       ${words.length > 0 && html`<span class="note">Point at a word${hasPicture && " or click a patch"}; a click, or Enter, pins a word. The stronger its line, the more probable it was.</span>`}</div>
   </div>`;
 }

@@ -31,6 +31,7 @@ const ATTENTION = ["queries", "keys"];
  * @property {(cell: Cell, number: string) => string} [tell]  the text for a cell
  * @property {string} [whole]  the name of the whole map
  * @property {unknown} [legend]
+ * @property {string} [legendName]  of the legend that is made where none is given
  */
 /** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string]}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
@@ -61,6 +62,7 @@ export function HeatMap({
   tell = undefined,
   whole = "whole matrix",
   legend = undefined,
+  legendName = "",
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -246,7 +248,7 @@ export function HeatMap({
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} />`}
+      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} name=${legendName} />`}
       <span class="note" ref=${dots} hidden>${DOT} rounds to 0</span>
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
