@@ -9,14 +9,13 @@ import numpy as np
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from service.base.cost import AssumedCost
 from service.codec.json_slices import SEND_TENSORS
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, require_json
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
-from service.inference.endpoint import InferenceEndpoint, R
+from service.inference.endpoint import MAX_CHECKED, InferenceEndpoint, R
 from service.inference.source import InputSource, SourceInputs, joined
 from service.inference.stages import Stage, Stages
 from service.model.graph import Arrays
@@ -26,7 +25,6 @@ from service.native.response import build_response, with_field
 from service.repository.repository import Repository
 from service.settings import Settings
 
-MAX_CHECKED = 1 << 20  # numbers of masks and ids that are checked on the event loop
 PLANNING_NS = 20e6  # that a run with changes takes to be planned, at most about: too long for the event loop
 
 
@@ -35,7 +33,6 @@ class NativeEndpoint(InferenceEndpoint[R]):
 
     api = "native"
     advice = f'{SEND_TENSORS}, and files in a list as {{"base64": "..."}}'
-    _planning = AssumedCost(PLANNING_NS)
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.block(path_params["block"])
@@ -67,7 +64,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
         work = partial(complete, parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         checked = sum(tensors[name].size for name in model.checked if name in tensors)
         is_long = checked > MAX_CHECKED or (stored is not None and stored.is_long_to_add)
-        request: AttentionRequest = (yield Stage(self._planning, 0, work)) if is_long else work()
+        request: AttentionRequest = (yield Stage(self.checking, 0, work)) if is_long else work()
         request.task.deadline = self.deadline(context)
         return request
 

@@ -29,15 +29,17 @@ def context() -> RequestContext:
     return RequestContext({}, Timing(), Reservation(MemoryBudget(MAX_BYTES, Overloaded, Counter())))
 
 
-def drain(stages):
-    """The result of all stages, one after another."""
+def drain(stages, costs=None):
+    """The result of all stages, one after another; their cost models are added to the list ``costs``."""
     result = None
     while True:
         try:
-            work = stages.send(result).work
+            stage = stages.send(result)
         except StopIteration as end:
             return end.value
-        result = drain_steps(work) if isinstance(work, GeneratorType) else work()
+        if costs is not None:
+            costs.append(stage.cost)
+        result = drain_steps(stage.work) if isinstance(stage.work, GeneratorType) else stage.work()
 
 
 def decode_native(body: bytes, model: Model) -> dict[str, np.ndarray]:

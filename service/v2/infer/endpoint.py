@@ -17,7 +17,7 @@ from service.engine.task import InferenceTask
 from service.http.body import JSON_LENGTH_HEADER, Body, Headers, read_json_length
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, length_of
-from service.inference.endpoint import MIN_BYTE_NS, InferenceEndpoint
+from service.inference.endpoint import MAX_CHECKED, MIN_BYTE_NS, InferenceEndpoint
 from service.inference.source import InputSource, SourceInputs
 from service.inference.stages import Stage, Stages
 from service.model.model import Model
@@ -69,7 +69,10 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
                 lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
             if lists is not None:
                 lists |= yield from self._unpack(known.content, attached, model, reservation)
-                inputs = take_known(known, lists, attached, model)
+                if known.content.checked > MAX_CHECKED:
+                    inputs = yield Stage(self.checking, 0, partial(take_known, known, lists, attached, model))
+                else:
+                    inputs = take_known(known, lists, attached, model)
                 return self._request(model, context, inputs, known, None if template is None else template.id)
         rest, parts = yield from self.cut(content)
         parsing = partial(parse, rest, parts, model, self.source)
@@ -79,7 +82,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         stored: SourceInputs | None = None
         if asked.reference is not None:
             stored = yield from self.source.open(asked.reference, model, context)
-        inputs, plan = complete(asked, tensors, unpacked, attached, model, max_memory_bytes, stored)
+        work = partial(complete, asked, tensors, unpacked, attached, model, max_memory_bytes, stored)
+        inputs, plan = (yield Stage(self.checking, 0, work)) if asked.checked > MAX_CHECKED else work()
         has_id = template is not None and (request_id is None or template.id is not None)
         if template is not None and has_id and plan.run.may_be_cached and asked.follows_from(template, model):
             cache.put(template.content, plan)

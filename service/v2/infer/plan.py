@@ -119,6 +119,7 @@ class RequestContent:
     additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
     selection: Selection = NO_SELECTION
     reference: Any = None  # to the source of other inputs
+    checked: int = 0  # numbers of masks and ids among the tensors
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
     attached_bytes: int = field(init=False)  # behind the JSON
     numeric_inputs: Sequence[BinaryInput] = field(init=False)

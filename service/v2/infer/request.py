@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,6 +74,7 @@ def parse(
             if name in tensors or any(name == binary.name for binary in binary_inputs):
                 raise Malformed(f"'{name}' is given both as an input and as a parameter")
         outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
+        declared: list[JsonInput | BinaryInput] = [*json_inputs, *binary_inputs]
         reader.finish(content, strict=False)
         asked = RequestContent(
             own,
@@ -84,6 +86,7 @@ def parse(
             additive_mask=reserved.get(ADDITIVE_MASK, False),
             selection=parameters.selection(others, model),
             reference=source.read(others, model, None) if model.spec else None,
+            checked=sum(prod(one.shape) for one in declared if one.name in model.checked),
         )
         if asked.reference is None and any(isinstance(tensor, LongTensor) for tensor in tensors.values()):
             names = [*tensors, *(one.name for one in binary_inputs), *own]

@@ -14,6 +14,7 @@ from service.base.errors import HeedError
 from service.codec import json_parser as json_document
 from service.engine.run import run_alone
 from service.http.response import error_response
+from service.v2.infer import endpoint as infer
 from service.v2.infer.endpoint import InferEndpoint
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, find_template
 from tests.service.v2.siblings import Request, siblings
@@ -198,6 +199,18 @@ def test_threads_share_plans(models, monkeypatch):
     finally:
         sys.setswitchinterval(interval)
     assert len(ENDPOINT.cache(model)) == 1
+
+
+def test_many_numbers_of_a_mask_are_checked_beside_the_event_loop(models, monkeypatch):
+    """Of a new request and of one whose plan is known."""
+    model, shape = models.model("scaled_dot_product"), [1, 1, 2, 2]
+    mask = {"name": "attn_mask", "shape": shape, "datatype": "FP32", "data": [0, -1, 0, 0]}
+    for most, is_beside in ((3, True), (4, False)):
+        monkeypatch.setattr(infer, "MAX_CHECKED", most)
+        ENDPOINT.cache(model).clear()
+        for _ in range(2):
+            drain(ENDPOINT.decode(model, (said(*QKV, mask).content, b""), context()), costs := [])
+            assert (ENDPOINT.checking in costs) == is_beside
 
 
 def test_a_template_is_looked_for_at_the_beginning_alone():
