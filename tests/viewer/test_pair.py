@@ -47,6 +47,22 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     expect(words.get_by_role("button", name="mat")).to_have_attribute("aria-pressed", "true")
 
 
+def test_without_a_word_the_largest_weight_of_the_head_is_named_and_a_pin_moves_no_map(open_page, weights):
+    fragment = f"model=bert&view=matrix&head=1&text={TEXT.replace(' ', '+')}"
+    page = open_page(fragment, closed=True, viewport={"width": 1440, "height": 900})
+    words = weights[1, 1:-1, 1:-1].copy()  # without the special tokens
+    np.fill_diagonal(words, 0)
+    row, column = np.unravel_index(words.argmax(), words.shape)
+    names = TEXT.split()
+    headline = page.locator(".headline")
+    expect(headline).to_contain_text(f"“{names[row]}” → “{names[column]}”: {100 * words.max():.0f}\u00a0%")
+    expect(headline).to_contain_text("largest in head 1 (ignoring special tokens and the word itself)")
+    place = page.get_by_role("application").bounding_box()["y"]
+    page.get_by_role("group", name="words").get_by_role("button", name="cat").click()
+    expect(page.locator(".ranking button")).to_have_count(len(weights))
+    assert page.get_by_role("application").bounding_box()["y"] == pytest.approx(place, abs=2)
+
+
 def test_words_of_a_long_text_are_ranked_by_rows_of_the_server(open_page, heed):
     generator = np.random.default_rng(3)
     query, key = generator.normal(size=(2, 1, 4, 100, 8)).astype(np.float32)

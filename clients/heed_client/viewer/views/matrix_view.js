@@ -15,8 +15,7 @@ import { useShown } from "heed/views/hooks.js";
 
 const TALLEST = 0.75; // of the window's height
 const LOWEST = 0.4;
-const BELOW = 100; // px of the selection and the note below a map
-const PAIR = 72; // px above the map when a word is held
+const BELOW = 112; // px of the selection and the note below a map
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
@@ -86,8 +85,7 @@ export function HeatMap({
     const [left, above] = [beside.flatMap((one) => of(one.rows)), beside.flatMap((one) => of(one.columns))];
     const isAlone = beside.length === 0; // then it ends where the window does
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
-    const isPinned = settings.query !== null || settings.key !== null;
-    const rest = innerHeight - top - (below || (isPinned ? 0 : PAIR) + BELOW);
+    const rest = innerHeight - top - (below || BELOW);
     const least = own || innerHeight * (isAlone ? LOWEST : TALLEST);
     const height = isAlone && (below || !own) ? Math.max(least, rest) : least;
     const most = (/** @type {"rows" | "columns"} */ axis) =>

@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
 import { briefly, inQuotes } from "heed/data/picture.js";
 import { leftOut, rank } from "heed/data/ranking.js";
+import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
 
@@ -25,17 +26,22 @@ export function PairFinder({ attention, settings, set }) {
   );
   const isCurrent = value?.attention === attention && value.query === query && value.key === key;
   const heads = isCurrent ? value.heads : [];
-  if (Math.max(attention.m, attention.n) > MOST_WORDS && query === null && key === null) return null;
+  const isHeld = query !== null || key !== null;
+  if (Math.max(attention.m, attention.n) > MOST_WORDS && !isHeld) return null;
   return html`<section class="pair" aria-label="find a pair">
     <${Words} attention=${attention} settings=${settings} set=${set} />
     ${
-      (query !== null || key !== null) &&
-      html`<${Headline} attention=${attention} settings=${settings} best=${heads[0] ?? null} />`
+      isHeld
+        ? html`<${Headline} attention=${attention} settings=${settings} best=${heads[0] ?? null} />`
+        : settings.view === "model"
+          ? html`<p class="headline">All heads</p>`
+          : html`<${Largest} attention=${attention} settings=${settings} />`
     }
     ${
       attention.layers * attention.heads > 1 &&
-      (query !== null || key !== null) &&
-      html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} />`
+      (isHeld
+        ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} />`
+        : html`<p class="note before-ranking">Click a word to rank all heads by its weights.</p>`)
     }
   </section>`;
 }
@@ -74,6 +80,31 @@ function Ranking({ attention, settings, set, heads }) {
             : ` ${query === null ? "from" : "to"} ${inQuotes((query === null ? attention.rows : attention.columns)[other].text)}`
         }</button></li>`,
       )}</ol>`;
+}
+
+/** The largest weight of the open head, while no word is held. @param {Omit<ViewProps, "set">} props */
+function Largest({ attention, settings }) {
+  const { shown } = useShown(attention, settings);
+  const best = useMemo(() => shown && largestOf(shown, attention), [shown]);
+  return html`<p class="headline">${
+    best &&
+    html`<bdi>${inQuotes(attention.rows[best.row].text)}</bdi> → <bdi>${inQuotes(attention.columns[best.column].text)}</bdi>: <b>${valueText(settings.kind, best.value, shown?.error)}</b>
+      <small>largest in ${placeOf(attention, settings)} (${leftOut(attention)})</small>`
+  }</p>`;
+}
+
+/** The pair with the largest number, without special tokens and pairs of a word with itself; null if there is none.
+ *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["attention"]} attention */
+function largestOf({ n, rows, columns, values, levels }, attention) {
+  let best = { row: -1, column: -1, value: -Infinity };
+  rows.forEach((row, i) =>
+    columns.forEach((column, j) => {
+      const value = values[i * n + j];
+      if (!(value > best.value) || Number.isNaN(levels[i * n + j]) || (attention.isSelf && row === column)) return;
+      if (!attention.rows[row].special && !attention.columns[column].special) best = { row, column, value };
+    }),
+  );
+  return best.row < 0 ? null : best;
 }
 
 /** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.
