@@ -62,7 +62,7 @@ def test_what_a_head_changes(open_page, answers):
         what = "is off" if (layer, head) == (0, 1) else f"changes by at most {points(largest, '')}"
         picture = page.locator(f"[data-kind=change][data-place='{layer}.{head}']")
         expect(picture).to_have_attribute("aria-label", f"layer {layer}, head {head}: {what}")
-        expect(picture).to_be_visible(visible=layer == 1)  # weights of layer 0 come before what its heads add
+        expect(picture).to_be_visible()
     chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
     expect(chips).to_have_count(len(output))
     for chip, one, two in zip(chips.all(), output, other, strict=True):

@@ -224,7 +224,7 @@ def test_arrow_keys_lead_through_the_heads_of_the_model_view(open_page):
 
 def test_the_head_that_is_pointed_at_is_large_beside_the_others(open_page):
     page = open_page("model=encoder&view=model&layer=1&head=2", viewport={"width": 1440, "height": 900})
-    large, heads = page.get_by_role("region", name="pointed head"), page.get_by_role("group", name="heads")
+    large, heads = page.get_by_role("region", name="large head"), page.get_by_role("group", name="heads")
     title = large.get_by_role("heading")
     expect(title).to_have_text("layer 1, head 2")
     heads.get_by_role("button", name="0.3:").hover()
@@ -232,7 +232,7 @@ def test_the_head_that_is_pointed_at_is_large_beside_the_others(open_page):
     heads.get_by_role("button", name="1.0:").focus()
     expect(title).to_have_text("layer 1, head 0")
     page.mouse.move(0, 0)
-    expect(title).to_have_text("layer 1, head 2")
+    expect(title).to_have_text("layer 1, head 0")  # on the way to it
     large.get_by_role("application").click()
     expect(page).to_have_url(re.compile("query=.*key="))
     page.set_viewport_size({"width": 1000, "height": 900})

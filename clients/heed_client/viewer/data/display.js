@@ -285,7 +285,7 @@ export function percent(share, isFine = false) {
 }
 
 /** The number of a percentage. @param {string} text */
-const withoutUnit = (text) => text.replace(/^>\u00a0|\u00a0%$/g, "");
+export const withoutUnit = (text) => text.replace(/^>\u00a0|\u00a0%$/g, "");
 
 /** A difference of shares as text, in percentage points. @param {number} change @param {string} [plus]  sign of what is above 0
  *  @param {boolean} [isFine]  with a decimal, whatever its size */

@@ -12,7 +12,7 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format, isOfWeights, minus, percent, points, significant } from "heed/data/display.js";
+import { format, isOfWeights, minus, percent, points, significant, withoutUnit } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
@@ -20,6 +20,7 @@ import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { ablatedTitles, headsOff, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
 import { sentence } from "heed/views/changes.js";
+import { isSmall, LargeHead } from "heed/views/model_view.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -85,9 +86,11 @@ export function AblateView({ attention, settings, set, run }) {
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
     <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} below=${below}>
-      <div class="results" hidden=${wanted.ablated.length === 0} style=${{ visibility }}>
-      ${heads && html`<${Ranking} ...${heads} />`}
-      ${heads && html`<${Head} ...${heads} />`}</div><//>
+      ${
+        wanted.ablated.length === 0
+          ? html`<div class="results">${attention.isWhole && isSmall(attention) && html`<${LargeHead} attention=${attention} settings=${settings} set=${set} />`}</div>`
+          : html`<div class="results" style=${{ visibility }}>${heads && html`<${Ranking} ...${heads} /><${Head} ...${heads} />`}</div>`
+      }<//>
     <div style=${{ visibility }}>${tokens && changed}</div>`;
 }
 
@@ -149,6 +152,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
   const without = (/** @type {(place: Place) => boolean} */ left) => ablated.filter((place) => !left(place));
   const toggle = (/** @type {number} */ layer, /** @type {number} */ head) =>
     set({ ablated: isOff(layer, head) ? without(([l, h]) => l === layer && h === head) : [...ablated, [layer, head]] });
+  const current = shown ?? (ablated.length ? null : settings);
   const top = changes[0]?.largest ?? 0;
   const { effects, count } = measured;
   const most = effects ? Math.max(...Object.values(effects).flat()) || 1 : 1;
@@ -205,7 +209,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
           const state = off ? "off" : "on";
           const label = `${state}${effect === null ? "" : ` ${percent(effect)}`}: switch off layer ${layer}, head ${head}`;
           return html`<td>
-            <button class=${`thumbnail ${off ? "is-off" : ""}`} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${shown !== null && shown.layer === layer && shown.head === head}
+            <button class=${`thumbnail ${off ? "is-off" : ""}`} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${current !== null && current.layer === layer && current.head === head}
               aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${sizeText(settings.kind, change.largest)}` : ""}`}
               aria-disabled=${off} onClick=${() => off || choose({ layer, head })}>
               ${
@@ -218,7 +222,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
-              aria-label=${label} onClick=${() => toggle(layer, head)}>${effect === null ? state : percent(effect)}</button></td>`;
+              aria-label=${label} onClick=${() => toggle(layer, head)}>${effect === null ? state : withoutUnit(percent(effect))}</button></td>`;
         })}</tr>`,
       )}</tbody></table></div>${below}</div>${children}</div>`;
 }

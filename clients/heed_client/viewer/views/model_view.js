@@ -102,7 +102,7 @@ export function ModelView({ attention, settings, set }) {
       weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">Point at one to see it large. </span>`}Click one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
-    <div class="heads-beside"><div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} onPointerOver=${point} onFocusIn=${point} onPointerLeave=${() => setPointed(null)} style=${{ "--heads": heads, "--rows": layers <= FEW ? layers : 1 }}>
+    <div class="heads-beside"><div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} onPointerOver=${point} onFocusIn=${point} style=${{ "--heads": heads, "--rows": layers <= FEW ? layers : 1 }}>
       ${places.map(
         ({
           layer,
@@ -116,18 +116,18 @@ export function ModelView({ attention, settings, set }) {
           document.getElementById("tab-head")?.focus();
         }} />`,
       )}
-    </div>${isLargeHere && html`<${Large} attention=${attention} settings=${{ ...settings, layer: large.layer, head: large.head }} set=${set} top=${top} />`}</div>`;
+    </div>${isLargeHere && html`<${LargeHead} attention=${attention} settings=${{ ...settings, layer: large.layer, head: large.head }} set=${set} top=${top} />`}</div>`;
 }
 
 /** Whether the cells of the small pictures are single weights. @param {ViewProps["attention"]} attention */
-const isSmall = ({ m, n }) => m <= POOL && n <= POOL;
+export const isSmall = ({ m, n }) => m <= POOL && n <= POOL;
 
-/** The head that is pointed at, or the selected one, with its words. @param {ViewProps & {top?: number}} props */
-function Large({ attention, settings, set, top }) {
+/** One head with its words. @param {ViewProps & {top?: number}} props */
+export function LargeHead({ attention, settings, set, top }) {
   const { layers, axis } = attention;
   const { layer, head } = settings;
   const shown = drawn(attention.small(layer, head), attention, settings, top);
-  return html`<section class="large-head" aria-label="pointed head"><h2>${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}</h2>
+  return html`<section class="large-head" aria-label="large head"><h2>${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}</h2>
     <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} /></section>`;
 }
 
