@@ -191,7 +191,9 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box = seen.bounding_box()
     seen.click(position={"x": box["width"] / 8, "y": 3 * box["height"] / 8})
-    expect(page.locator(".readout")).to_have_text(re.compile(r"^“.+”( \(\d+\))? looks most at row 1, column 0: .+\s%$"))
+    expect(page.locator(".readout")).to_have_text(
+        re.compile(r"^Row 1, column 0 is looked at most by “.+”( \(\d+\))?: .+\s%$")
+    )
     expect(page.locator(".selection")).to_contain_text("row 1, column 0 is looked at by")
     expect(strength).to_be_hidden()  # no patch has a colour
     largest = page.locator(".selection li").first

@@ -170,8 +170,8 @@ def test_formulas_and_arrows_are_those_of_the_block(open_page, more_blocks, mode
     page = open_page(f"model={model}&view=steps&query=0&key=0", url=more_blocks)
     formulas = page.locator(".stages .formula-line")
     expect(page.locator("ol.steps").get_by_label("weight", exact=True)).to_be_visible()
-    labels = formulas.evaluate_all("(all) => all.map((one) => one.getAttribute('aria-label'))")
-    assert {f"S = {scores}", f"A = {weights}", rf"\xrightarrow{{{arrows}}}"} <= set(labels)
+    labels = lambda: formulas.evaluate_all("(all) => all.map((one) => one.getAttribute('aria-label'))")  # noqa: E731
+    until(lambda: {f"S = {scores}", f"A = {weights}", rf"\xrightarrow{{{arrows}}}"} <= set(labels()))
     drawing = take(page, "SVG").path().read_text()
     assert "undefined" not in drawing  # each sign has its letter
     assert ("∑" in drawing) == ("sum" in weights)

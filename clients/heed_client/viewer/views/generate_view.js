@@ -360,8 +360,8 @@ function sentence(attention, active, line, other, kind, error) {
       ? { name: nameIn(attention, kind, !isFrom, line.places[best]), value: line.values[best] }
       : null;
   const said = other ?? most;
-  const [subject, object] = isFrom ? [name, said?.name ?? "…"] : [said?.name ?? "…", name];
-  const start = `${subject} ${(other ? LOOKS : LOOKS_MOST).from} ${object}`;
+  const verb = (other ? LOOKS : LOOKS_MOST)[isFrom ? "from" : "to"];
+  const start = `${name} ${verb} ${said?.name ?? "…"}`.replace(/^[a-z]/, (letter) => letter.toUpperCase()); // of a patch
   return said ? html`${start}: <b>${valueText(kind, said.value, error)}</b>` : start;
 }
 

@@ -33,6 +33,7 @@ export function NeuronView({ attention, settings, set, run }) {
   const table = useMemo(() => palette("auto", true), [theme]);
   const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   const shown = value ? largestKeys(value.weights) : [];
+  const most = Math.max(...shown.map((place) => value?.weights[place] ?? 0)) || 1;
   const tops = useMemo(() => value && topsOf(value), [value]);
   const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
   const strip = (
@@ -69,7 +70,7 @@ export function NeuronView({ attention, settings, set, run }) {
           <td>${strip(`key ${place}`, `k of “${attention.columns[place].text}”`, value.keys[place], 1)}</td>
           <td>${strip(`products with key ${place}`, `q × k of “${attention.columns[place].text}”`, value.products[place], 2)}</td>
           <td><data value=${value.scores[place]}>${format(value.scores[place])}</data></td>
-          <td><${Chance} share=${value.weights[place]}><data value=${value.weights[place]} title=${format(value.weights[place])}>${value.masked[place] ? "masked" : percent(value.weights[place])}</data><//></td>
+          <td><${Chance} share=${value.weights[place] / most}><data value=${value.weights[place]} title=${format(value.weights[place])}>${value.masked[place] ? "masked" : percent(value.weights[place])}</data><//></td>
         </tr>`,
       )}</tbody></table>
       ${pointed && html`<div class="tip" style=${{ transform: `translate(${pointed.left}px, ${pointed.top}px)` }}>${pointed.name} [${pointed.place}] = ${significant(pointed.number)}</div>`}</div>

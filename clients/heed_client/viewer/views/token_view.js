@@ -89,7 +89,9 @@ function Text({ attention, settings, set, shown }) {
         chip.classList.toggle("masked", isOther && Number.isNaN(levels[start + index * step])),
       );
     }
-    const pointed = held && live.hover && (isSelf || live.hover.direction !== held.direction) ? live.hover.index : null;
+    const isOther =
+      held && live.hover && (isSelf ? live.hover.index !== held.index : live.hover.direction !== held.direction);
+    const pointed = isOther && live.hover ? live.hover.index : null;
     const parts = sentence(token, pointed);
     parts.forEach((text, i) => readout.current && (readout.current.children[i].textContent = text));
     readout.current?.classList.toggle("idle", token === null && !average);
