@@ -239,6 +239,22 @@ def test_the_head_that_is_pointed_at_is_large_beside_the_others(open_page):
     expect(large).to_be_hidden()
 
 
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_a_head_that_looks_back_is_not_taken_for_masked(open_page, is_masked):
+    """Of more than 64 tokens the page has weights of 8 bits: those of one head on later keys are all rounded to 0."""
+    length = 80
+    key = np.eye(length, dtype=np.float32)
+    back = 300 * np.roll(key, -1, axis=1)  # each query looks at the key before it, the first one at itself
+    back[0] = 300 * key[0]
+    query = np.stack([back, np.zeros_like(back)])
+    fields = {"query": query[None], "key": np.stack([key, key])[None], "value": np.stack([key, key])[None]}
+    tensors = {"words": [f"word{i}" for i in range(length)], **{name: one.tolist() for name, one in fields.items()}}
+    parameters = '&parameters={"is_causal":true}' if is_masked else ""
+    page = open_page(f"model=scaled_dot_product&sentence=true&view=model{parameters}", tensors=tensors)
+    meaning = page.locator(".meaning")
+    expect(meaning).to_contain_text("Hatched: masked." if is_masked else "of the head. Click")
+
+
 @pytest.mark.parametrize("width", [400, 800])
 @pytest.mark.parametrize("view", ["model", "head", "matrix", "tokens", "compare", "ablate", "neurons"])
 def test_nothing_is_cut_in_a_narrow_window(open_page, view, width):

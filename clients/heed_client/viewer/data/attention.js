@@ -1,5 +1,5 @@
 // The attention of one run: small pictures of all heads at once, single heads when they are shown.
-import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
+import { isCausal, join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -59,6 +59,8 @@ export class Attention {
     this._row = parts.row ?? null;
     this._combine = parts.combine;
     this._peek = parts.peek ?? null;
+    /** @type {boolean | undefined} */
+    this._isOfCausal = undefined;
     /** @type {Map<string, Promise<Matrix>>} */
     this._cache = new Map();
     /** @type {WeakMap<Promise<Matrix>, Matrix>} */
@@ -68,7 +70,19 @@ export class Attention {
   /** One head, pooled to at most POOL x POOL cells by maximum; one of the first `ready`.
    *  @param {number} layer @param {number} head */
   small(layer, head) {
-    return this._small(layer, head);
+    return this._marked(this._small(layer, head));
+  }
+
+  /** A matrix with what the others say of it: in one head alone all weights above the diagonal may be rounded to 0.
+   *  @param {Matrix} matrix */
+  _marked(matrix) {
+    if (matrix.error === 0 || !this.isWhole) return matrix;
+    const { layers, heads } = this;
+    this._isOfCausal ??= Array.from({ length: layers * heads }, (_, i) => i).every((i) =>
+      isCausal(this._small(Math.floor(i / heads), i % heads)),
+    );
+    matrix.isOfCausal = this._isOfCausal;
+    return matrix;
   }
 
   /** Number of heads whose small pictures have arrived: the first ones. */
@@ -87,7 +101,7 @@ export class Attention {
 
   /** One head. @param {number} layer @param {number} head @returns {Promise<Matrix>} */
   matrix(layer, head) {
-    return this._cached(`${layer}.${head}`, () => this._load(layer, head));
+    return this._cached(`${layer}.${head}`, async () => this._marked(await this._load(layer, head)));
   }
 
   /** The weights of one query in all heads: [layers, heads, n]. @param {number} query @returns {Promise<Whole>} */

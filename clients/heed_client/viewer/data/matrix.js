@@ -6,6 +6,7 @@
  * @property {number} n  keys
  * @property {Float32Array} values  [m * n], row by row
  * @property {number} error  largest error of a value: half a step of uint8, 0 if it is exact
+ * @property {boolean} [isOfCausal]  whether no head of the answer has a weight above the diagonal, if that is known
  */
 
 /**
@@ -20,11 +21,11 @@ export function toMatrix(numbers, m, n, unit) {
 
 /**
  * Which cells are masked: zeros on diagonals without any weight, as a causal mask or a window leaves them, and keys
- * without any weight. A softmax is above 0 everywhere else. 8-bit weights may be rounded to 0, so only their causal
- * mask is known.
+ * without any weight. A softmax is above 0 everywhere else. 8-bit weights may be rounded to 0, so only a causal mask of
+ * all heads is known.
  * @param {Matrix} matrix @returns {(row: number, column: number) => boolean}
  */
-export function maskOf({ m, n, values, error }) {
+export function maskOf({ m, n, values, error, isOfCausal = true }) {
   let [first, last] = [n, -m]; // diagonals that have weights, column - row
   const used = new Uint8Array(n);
   for (let i = 0; i < m; i++)
@@ -34,10 +35,14 @@ export function maskOf({ m, n, values, error }) {
       if (j - i > last) last = j - i;
       used[j] = 1;
     }
-  if (first > last || (error > 0 && last > n - m)) return () => false;
+  if (first > last || (error > 0 && (last > n - m || !isOfCausal))) return () => false;
   const [least, most] = [error > 0 ? -m : first, last];
   return (row, column) => column - row > most || column - row < least || (error === 0 && !used[column]);
 }
+
+/** Whether no query has a weight on a later key. @param {Matrix} matrix */
+export const isCausal = ({ m, n, values }) =>
+  values.every((value, at) => value === 0 || (at % n) - Math.floor(at / n) <= n - m);
 
 /** Names of the numbers that describe a head: those of the server's `head_statistics`, and the share of one key. */
 export const STATISTICS = ["entropy", "distance", "first", "diagonal", "previous", "held"];

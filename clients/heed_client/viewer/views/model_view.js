@@ -86,7 +86,7 @@ export function ModelView({ attention, settings, set }) {
   const example = [layers - 1, layers === heads ? heads - 2 : heads - 1]; // two numbers that differ
   const isMasked = useMemo(
     () => ready > 0 && showSmall(attention.small(0, 0), attention, settings).levels.some(Number.isNaN),
-    [attention, ready > 0, hideSpecial, hideFirst, hidePadding],
+    [attention, ready > 0, isWhole, hideSpecial, hideFirst, hidePadding],
   );
   const [pointed, setPointed] = useState(/** @type {Head | null} */ (null));
   const point = (/** @type {Event} */ event) => {
@@ -153,7 +153,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   }, [
     attention,
     isHere,
-    threshold > 0 && isWhole, // before the end it is compared with numbers whose scale is not known
+    isWhole, // before the end neither the scale of 8-bit weights nor their mask is known
     layer,
     head,
     theme,
