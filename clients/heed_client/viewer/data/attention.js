@@ -94,6 +94,11 @@ export class Attention {
     return this.arrival?.isWhole ?? true;
   }
 
+  /** Whether the cells of the small pictures are single weights. */
+  get isSmall() {
+    return this.m <= POOL && this.n <= POOL;
+  }
+
   /** Whether queries and keys are the same tokens. */
   get isSelf() {
     return this.rows === this.columns;

@@ -1,5 +1,4 @@
 // All heads by the weight of a pair of words, or by the largest weight from or to one word.
-import { POOL } from "heed/data/attention.js";
 import { visible } from "heed/data/display.js";
 import { cellOf } from "heed/data/matrix.js";
 
@@ -27,7 +26,7 @@ export async function rank(attention, settings, hasSmall = true) {
   const { layers, heads, m, n, isSelf } = attention;
   const { query, key } = settings;
   if (query === null && key === null) return [];
-  const isSmall = hasSmall && m <= POOL && n <= POOL;
+  const isSmall = hasSmall && attention.isSmall;
   const rows = query === null || isSmall ? null : await attention.row(query);
   const [queries, keys] = [visible(attention.rows, settings), visible(attention.columns, settings)];
   const weightOf = (/** @type {number} */ layer, /** @type {number} */ head) => {

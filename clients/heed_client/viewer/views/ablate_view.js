@@ -20,7 +20,7 @@ import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { ablatedTitles, headsOff, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
 import { sentence } from "heed/views/changes.js";
-import { isSmall, LargeHead } from "heed/views/model_view.js";
+import { LargeHead } from "heed/views/model_view.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -88,7 +88,7 @@ export function AblateView({ attention, settings, set, run }) {
     <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} below=${below}>
       ${
         wanted.ablated.length === 0
-          ? html`<div class="results">${attention.isWhole && isSmall(attention) && html`<${LargeHead} attention=${attention} settings=${settings} set=${set} />`}</div>`
+          ? html`<div class="results">${attention.isWhole && attention.isSmall && html`<${LargeHead} attention=${attention} settings=${settings} set=${set} />`}</div>`
           : html`<div class="results" style=${{ visibility }}>${heads && html`<${Ranking} ...${heads} /><${Head} ...${heads} />`}</div>`
       }<//>
     <div style=${{ visibility }}>${tokens && changed}</div>`;

@@ -4,6 +4,7 @@ import { poolLabels, showSmall, visible } from "heed/data/display.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
+import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys } from "heed/views/controls.js";
 import { drawn, globalMax, usePromise, useReady } from "heed/views/hooks.js";
 import { HeatMap } from "heed/views/matrix_view.js";
@@ -97,7 +98,7 @@ export function ModelView({ attention, settings, set }) {
   };
   const large = pointed ?? settings;
   const isLargeHere =
-    isSmall(attention) && large.layer < layers && large.head < heads && large.layer * heads + large.head < ready;
+    attention.isSmall && large.layer < layers && large.head < heads && large.layer * heads + large.head < ready;
   return html`<p class="note meaning">Each square is a head: queries from top to bottom, keys from left to right, stronger colours for larger
       weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">Point at one to see it large. </span>`}Click one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
@@ -119,15 +120,10 @@ export function ModelView({ attention, settings, set }) {
     </div>${isLargeHere && html`<${LargeHead} attention=${attention} settings=${{ ...settings, layer: large.layer, head: large.head }} set=${set} top=${top} />`}</div>`;
 }
 
-/** Whether the cells of the small pictures are single weights. @param {ViewProps["attention"]} attention */
-export const isSmall = ({ m, n }) => m <= POOL && n <= POOL;
-
 /** One head with its words. @param {ViewProps & {top?: number}} props */
 export function LargeHead({ attention, settings, set, top }) {
-  const { layers, axis } = attention;
-  const { layer, head } = settings;
-  const shown = drawn(attention.small(layer, head), attention, settings, top);
-  return html`<section class="large-head" aria-label="large head"><h2>${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}</h2>
+  const shown = drawn(attention.small(settings.layer, settings.head), attention, settings, top);
+  return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, { ...settings, combine: "none" })}</h2>
     <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} /></section>`;
 }
 
