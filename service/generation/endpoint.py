@@ -26,6 +26,7 @@ from service.generation.scheduler import MAX_UNREAD, Scheduler
 from service.generation.sequence import GrowingSequence, Wanted
 from service.http.direct import RequestContext
 from service.http.response import Pieces, join
+from service.inference.endpoint import PLANNING_NS
 from service.inference.source import joined
 from service.inference.stages import Stage, Stages, run_stages
 from service.interventions.changes import PLACE_BYTES
@@ -35,7 +36,7 @@ from service.interventions.source import InterventionSource
 from service.interventions.steps import SequenceChanges, SharedRuns
 from service.interventions.values import WHOLE, Values
 from service.model.model import Model
-from service.native.endpoint import PLANNING_NS, AttentionEndpoint
+from service.native.endpoint import AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
 from service.native.request import collect
 from service.tokens.request import TokenizingNeeds, measuring

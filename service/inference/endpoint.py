@@ -36,7 +36,7 @@ from service.telemetry.counters import NO_MODEL
 MIN_BYTE_NS = 2.0  # of a body that is read; dense numbers take five times as long
 MIN_DEFLATED_BYTE_NS = 10.0  # of a response: random digits take this, zeros a third
 MAX_CHECKED = 1 << 20  # numbers of masks and ids that are checked on the event loop
-CHECKING_NS = 20e6  # that a check of more numbers is assumed to take: too long for the event loop
+PLANNING_NS = 20e6  # that it is assumed to take to check more, or to plan changes: too long for the event loop
 SMALL_WORK = 20_000  # of an answer with options that is computed at once; about nanoseconds
 
 AnswerFunction = Callable[[Mapping[str, Any], Receive, RequestContext], Awaitable[tuple[Pieces, Fields]]]
@@ -61,7 +61,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
     """The pipeline of both APIs: decode, run, encode, and count. An API implements ``decode`` and ``encode``."""
 
     api: ClassVar[str]  # its name in metrics
-    checking = AssumedCost(CHECKING_NS)
+    checking = AssumedCost(PLANNING_NS)
     advice: ClassVar[str] = SEND_TENSORS  # in the error of JSON that is too long, its long strings and lists aside
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:

@@ -25,8 +25,6 @@ from service.native.response import build_response, with_field
 from service.repository.repository import Repository
 from service.settings import Settings
 
-PLANNING_NS = 20e6  # that a run with changes takes to be planned, at most about: too long for the event loop
-
 
 class NativeEndpoint(InferenceEndpoint[R]):
     """The base of the native API's endpoints: a JSON body, for the block that the path names."""

@@ -13,6 +13,7 @@ from service.codec.json_reader import JsonReader
 from service.codec.json_writer import write_json
 from service.http.direct import RequestContext
 from service.http.response import Pieces
+from service.inference.endpoint import PLANNING_NS
 from service.inference.stages import Stage, Stages, run_stages
 from service.interventions.intervenable import HEAD
 from service.interventions.lens.request import LensFields, read_lens
@@ -21,7 +22,7 @@ from service.interventions.source import InterventionSource
 from service.interventions.tasks import in_order
 from service.interventions.values import WHOLE
 from service.model.model import Model
-from service.native.endpoint import PLANNING_NS, AttentionEndpoint
+from service.native.endpoint import AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint
 
 

@@ -12,13 +12,14 @@ from service.base.cost import AssumedCost
 from service.codec.json_reader import JsonReader
 from service.http.direct import RequestContext
 from service.http.response import Pieces
+from service.inference.endpoint import PLANNING_NS
 from service.inference.stages import Stage, Stages
 from service.interventions.source import InterventionSource
 from service.interventions.sweep.request import SweepFields, read_sweep
 from service.interventions.sweep.runs import Sweep
 from service.interventions.tasks import in_order
 from service.model.model import Model
-from service.native.endpoint import PLANNING_NS, AttentionEndpoint
+from service.native.endpoint import AttentionEndpoint
 from service.native.many_runs import ManyRunsEndpoint, event
 
 

@@ -139,8 +139,7 @@ class RequestContent:
         Raises:
             Malformed: more or fewer bytes than the JSON declares.
         """
-        if len(attached) != self.attached_bytes:
-            check_length(self.binary_inputs, len(attached), model.name)
+        self._check_length(attached, model)
         inputs = dict(self.parameters)
         for binary in self.numeric_inputs:
             inputs[binary.name] = binary.array(attached)
@@ -154,12 +153,16 @@ class RequestContent:
             Invalid: other strings than the JSON declares, or bytes that are no text.
             TooMuchMemory, Overloaded: there is no room for them.
         """
-        check_length(self.binary_inputs, len(attached), model.name)
+        self._check_length(attached, model)
         reservation.add(self.unpacked_bytes)
         unpacked = {}
         for binary in self.packed_inputs:
             unpacked[binary.name] = yield from binary.unpack(attached)
         return unpacked
+
+    def _check_length(self, attached: Body, model: Model) -> None:
+        if len(attached) != self.attached_bytes:
+            check_length(self.binary_inputs, len(attached), model.name)
 
     def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Upper bound in bytes on a response with these output ``arrays``, as arrays and as text."""
