@@ -50,6 +50,7 @@ const CONTROLS = {
   ablate: LOOKS, // its grid chooses the head
   patch: [],
   lens: ["palette"],
+  compare: ["combine", ...LOOKS], // each side has its head
   neurons: ["head"],
   steps: ["head"],
 };
@@ -64,29 +65,28 @@ export const changedLooks = (settings) =>
 
 /** Controls for the output, the layer and the head, or the sum of them. @param {ViewProps & {kinds: string[]}} props */
 export function Shown({ attention, settings, set, kinds }) {
-  const { layers, heads } = attention;
-  const hasHead = has(settings.view, "head");
   const titles = titlesOf(kinds);
-  if (!hasHead && kinds.length < 2) return null;
+  const [hasHead, hasSum] = ["head", "combine"].map((name) => has(settings.view, name));
+  if (!hasHead && !hasSum && kinds.length < 2) return null;
   return html`<div class="tools" role="group" aria-label="what is drawn">
     ${kinds.length > 1 && html`<${Choice} label="look at" value=${settings.kind} options=${titles} onChange=${(/** @type {string} */ kind) => set({ kind })} />`}
+    ${hasHead && html`<${HeadChoice} attention=${attention} settings=${settings} set=${set} />`}
     ${
-      hasHead &&
-      layers > 1 &&
-      html`<${Choice} label=${attention.axis} value=${settings.layer} options=${numbers(layers)}
-      onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
-    }
-    ${
-      hasHead &&
-      html`<${Choice} label="head" value=${settings.head} options=${numbers(heads)}
-      onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />`
-    }
-    ${
-      has(settings.view, "combine") &&
+      hasSum &&
       html`<${Choice} label="show" value=${settings.combine} options=${combinationsOf(attention, settings.kind)}
         onChange=${(/** @type {any} */ value) => set({ combine: value })} />`
     }
   </div>`;
+}
+
+/** The choice of a layer and of a head. @param {ViewProps} props */
+export function HeadChoice({ attention: { layers, heads, axis }, settings, set }) {
+  return html`${
+    layers > 1 &&
+    html`<${Choice} label=${axis} value=${settings.layer} options=${numbers(layers)}
+      onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
+  }<${Choice} label="head" value=${settings.head} options=${numbers(heads)}
+      onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />`;
 }
 
 /** The controls behind the button Display. @param {ViewProps} props */

@@ -1,5 +1,6 @@
 // Two heads, layers, texts, models or options side by side, and the difference of the second from the first.
 import { html, useMemo } from "vendor/preact.js";
+import { HeadChoice } from "heed/page/legibility.js";
 import { Choice, numbers } from "heed/views/controls.js";
 import { differenceOf, namesOf, pairsOf } from "heed/views/comparison.js";
 import { SideBySide } from "heed/views/side_by_side.js";
@@ -52,7 +53,10 @@ export function CompareView({ attention, settings, set, second = null }) {
     { attention: other ?? attention, settings: others },
   ]);
   const names = namesOf(...sides);
-  const tools = html`<div class="tools">${layers > 1 && place("layer", axis, layers)} ${place("head", "head", heads)}</div>`;
+  const tools = [
+    html`<${HeadChoice} attention=${attention} settings=${settings} set=${setFirst} />`,
+    html`${layers > 1 && place("layer", axis, layers)} ${place("head", "head", heads)}`,
+  ];
   return html`${second.panel && html`<section class="compared" aria-label="what to compare with">${second.panel}</section>`}
     <${SideBySide} first=${{ attention, settings, set: setFirst }} second=${other && { attention: other, settings: others, set: setSecond }}
       titles=${[`First: ${names[0]}`, `Second: ${names[1]}`, differenceOf(names, ...sides)]} isComparison=${true} tools=${tools} missing=${second.reason} />`;

@@ -10,15 +10,22 @@ import { drawn, globalMax } from "heed/views/hooks.js";
 /** @typedef {{attention: Attention, settings: Settings}} One  a side */
 /** @typedef {{title: string, attention: Attention, settings: Settings, shown: import("heed/data/display.js").Shown}} Panel */
 
-/** @typedef {{rows: number[], columns: number[], isWhole: boolean}} Pairs  for each query and key of the first, the place of
- *    its counterpart in the second; -1 = none */
+/** @typedef {{rows: number[], columns: number[], isWhole: boolean, isSame: boolean}} Pairs  for each query and key of the first, the place of
+ *    its counterpart in the second, -1 = none; whether all of them have one, and whether both have as many at the same places */
 
 /** Which words of two sides are compared with each other. @param {Attention} one @param {Attention} other @returns {Pairs} */
 export function pairsOf(one, other) {
   const pairs = (/** @type {"rows" | "columns"} */ axis) => counterparts(textsOf(one[axis]), textsOf(other[axis]));
   const rows = pairs("rows");
   const columns = one.isSelf && other.isSelf ? rows : pairs("columns");
-  return { rows, columns, isWhole: [...rows, ...columns].every((place) => place >= 0) };
+  const isEqual = (/** @type {number[]} */ places, /** @type {number} */ count) =>
+    places.length === count && places.every((place, i) => place === i);
+  return {
+    rows,
+    columns,
+    isWhole: [...rows, ...columns].every((place) => place >= 0),
+    isSame: isEqual(rows, other.m) && isEqual(columns, other.n),
+  };
 }
 
 /** The second matrix minus the first, as attention with one head. NaN = one of the words has no counterpart.

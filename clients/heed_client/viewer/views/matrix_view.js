@@ -32,9 +32,12 @@ const ATTENTION = ["queries", "keys"];
  * @property {unknown} [legend]
  * @property {string} [legendName]  of the legend that is made where none is given
  */
-/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string]}} Shared
+/** @typedef {(port: import("heed/views/draw/port.js").Port, cell: Cell | null) => void} Follow  shows the same part, and the cell that is pointed at */
+/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
+ *    linked?: Set<Follow> | null, hasZoom?: boolean}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
- *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, and the names of the axes */
+ *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, the names of the axes,
+ *    maps of the same words, which zoom and point together, and whether this one has their buttons */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -62,6 +65,8 @@ export function HeatMap({
   whole = "whole matrix",
   legend = undefined,
   legendName = "",
+  linked = null,
+  hasZoom = true,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -169,10 +174,24 @@ export function HeatMap({
     live.port = clamp(live.port, plot);
   }, [plot]);
   useEffect(paint);
+  const lead = useRef(() => {}); // the linked maps
+  const follower = useRef(/** @type {Follow} */ (() => {}));
+  follower.current = (port, cell) => {
+    live.port = clamp(port, plot);
+    live.hover = cell;
+    paint();
+  };
+  useEffect(() => {
+    const own = /** @type {Follow} */ ((...at) => follower.current(...at));
+    lead.current = () => linked?.forEach((other) => other !== own && other(live.port, live.hover));
+    linked?.add(own);
+    return () => void linked?.delete(own);
+  }, [linked]);
 
   const change = (/** @type {typeof live.port} */ port) => {
     live.port = port;
     paint();
+    lead.current();
   };
   const place = (/** @type {PointerEvent | WheelEvent} */ event) => {
     const box = /** @type {HTMLElement} */ (canvas.current).getBoundingClientRect();
@@ -215,6 +234,7 @@ export function HeatMap({
     }
     live.hover = cellAt(live.port, plot, now.x, now.y);
     (before ? paint : point)();
+    lead.current();
   };
   const up = (/** @type {PointerEvent} */ event) => {
     if (!live.pointers.delete(event.pointerId) || event.type === "pointercancel" || live.moved > CLICK) return;
@@ -225,6 +245,7 @@ export function HeatMap({
   const leave = () => {
     live.hover = null;
     point();
+    lead.current();
   };
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -248,11 +269,14 @@ export function HeatMap({
   return html`<div class="heat-map-tools">
       ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} name=${legendName} />`}
       <span class="note" ref=${dots} hidden>${DOT} rounds to 0</span>
-      <span role="group" aria-label="zoom">
+      ${
+        hasZoom &&
+        html`<span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>
         <button onClick=${reset}>${whole}</button>
-      </span>
+      </span>`
+      }
     </div>
     <div class="heat-map" ref=${frame}>
       <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="heat map"

@@ -36,14 +36,15 @@ function useTop({ attention, settings }, other) {
 
 /**
  * @param {{first: One & {set: Set}, second: (One & {set: Set}) | null, titles: [first: string, second: string, difference: string],
- *   isComparison?: boolean, tools?: unknown, missing?: unknown}} props  `isComparison`: nothing changes between
- *   the sides, else the change is the first of the maps; `tools` choose the second side, `missing` is the reason for its absence
+ *   isComparison?: boolean, tools?: unknown[], missing?: unknown}} props  `isComparison`: nothing changes between
+ *   the sides, else the change is the first of the maps; `tools` choose the heads of the sides, `missing` is the reason for the absence of the second
  */
-export function SideBySide({ first, second, titles, isComparison = false, tools = null, missing = null }) {
+export function SideBySide({ first, second, titles, isComparison = false, tools = [], missing = null }) {
   const { attention, settings } = first;
   const other = second?.attention ?? null;
   const top = useTop(first, second);
   const pairs = useMemo(() => other && pairsOf(attention, other), [attention, other]);
+  const linked = useMemo(() => (pairs?.isSame ? new Set() : null), [pairs]);
   const change = useMemo(
     () => second && pairs && between(first, second, pairs),
     [
@@ -65,9 +66,12 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     [change],
   );
   const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
+  const head = (/** @type {number} */ at) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
+    ${tools[at] && html`<div class="tools">${tools[at]}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
-  const side = (/** @type {One & {set: Set}} */ one, hint = "") => html`
-    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} lowest=${lowest} />
+  const map = (hasZoom = false) => ({ beside, lowest, linked, hasZoom: hasZoom || !linked }); // one of linked maps has the buttons
+  const side = (/** @type {One & {set: Set}} */ one, hint = "", hasZoom = false) => html`
+    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} ...${map(hasZoom)} />
     <${Selection} ...${one} hint=${hint} />`;
   const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;
@@ -75,14 +79,14 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const list = changes && html`<${Changes} ...${changes} />`;
   const difference =
     change &&
-    html`<section key="difference" aria-label="difference"><div class="side-head"><h2>${unbroken(titles[2])}</h2></div>
-      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} lowest=${lowest} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
+    html`<section key="difference" aria-label="difference">${head(2)}
+      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} ...${map(isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
   return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
     ${!isComparison && difference}${!isComparison && list}
-    <section key="first" aria-label="first"><div class="side-head"><h2>${unbroken(titles[0])}</h2></div>${side(first, isPinned ? "" : HINT)}</section>
-    <section key="second" aria-label="second"><div class="side-head"><h2>${unbroken(titles[1])}</h2>${tools}</div>
-      ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
+    <section key="first" aria-label="first">${head(0)}${side(first, isPinned ? "" : HINT)}</section>
+    <section key="second" aria-label="second">${head(1)}
+      ${second ? side(second, "", !isComparison) : html`<p class="note" role="status">${missing}</p>`}</section>
     ${isComparison && difference}
   </div>`;
 }
