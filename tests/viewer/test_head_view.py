@@ -98,7 +98,7 @@ def test_each_head_has_its_colour(open_page):
 
 def test_lines_of_a_pair_are_told_apart(open_page):
     page = open_page("model=bert&view=head&text=the+cat+sat&pair=on+the+mat&scale=log")
-    page.get_by_role("combobox", name="lines").select_option("first to second")
+    page.get_by_role("combobox", name="between").select_option("first to second")
 
     def weights(query: int) -> list[str]:
         page.locator(".queries [role=option]").nth(query).hover()

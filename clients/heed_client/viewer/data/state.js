@@ -20,6 +20,7 @@
  * @property {number} head
  * @property {number[]} heads  heads of the layer whose lines are drawn
  * @property {string} lines  which lines between a pair of texts the head view draws
+ * @property {boolean} allLines  whether it draws all of them, or the strongest of each query
  * @property {number} batch  row of the batch
  * @property {number | null} query  selected query
  * @property {number | null} key  selected key
@@ -68,6 +69,7 @@ export const DEFAULTS = Object.freeze({
   head: 0,
   heads: [],
   lines: "both",
+  allLines: false,
   batch: 0,
   query: null,
   key: null,

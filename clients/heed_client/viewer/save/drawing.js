@@ -27,7 +27,7 @@ import { everyHead, mapOf } from "heed/views/every_head.js";
 import { outlineOf } from "heed/views/model_view.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 import { average } from "heed/views/draw/word_lists.js";
-import { FAINTEST, largestOf, opacityOf, STRIP } from "heed/views/draw/lines.js";
+import { FAINTEST, largestOf, opacityOf, STRIP, strongestOf } from "heed/views/draw/lines.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -132,13 +132,15 @@ function lines(attention, bundles, settings, title) {
   const word = held < 0 ? null : { side: /** @type {"query" | "key"} */ (isFrom ? "query" : "key"), index: held };
   const ofHeads = bundles.map(({ head, shown: one }) => ({ shown: one, colour: colourOf(head) }));
   const most = largestOf(ofHeads, { word, isDrawn: () => true });
+  const hasAll = word !== null || settings.allLines;
   const parts = ofHeads
-    .flatMap(({ shown: one, colour }) =>
-      Array.from(one.levels, (level, index) => ({ level: strength(one, level) / most, index, colour }))
-        .filter(({ level, index }) => level >= FAINTEST && isHeld(Math.floor(index / n), index % n))
+    .flatMap(({ shown: one, colour }) => {
+      const least = rows.map((_, i) => Math.max(FAINTEST, hasAll ? 0 : strongestOf(one, i, () => true)));
+      return Array.from(one.levels, (level, index) => ({ level: strength(one, level) / most, index, colour }))
+        .filter(({ level, index }) => level >= least[Math.floor(index / n)] && isHeld(Math.floor(index / n), index % n))
         .sort((first, second) => second.level - first.level)
-        .slice(0, LINES / bundles.length),
-    )
+        .slice(0, LINES / bundles.length);
+    })
     .sort((first, second) => first.level - second.level)
     .map(({ level, index, colour }) => {
       const [from, to] = [(Math.floor(index / n) + 0.5) * step, ((index % n) + 0.5) * step];

@@ -3,6 +3,7 @@ import { html, useMemo } from "vendor/preact.js";
 import { drawnHeads } from "heed/data/display.js";
 import { headColour } from "heed/data/palettes.js";
 import { useTheme } from "heed/views/draw/canvas.js";
+import { STRONGEST } from "heed/views/draw/lines.js";
 import { WordLists } from "heed/views/draw/word_lists.js";
 import { drawn, usePromise, useShown } from "heed/views/hooks.js";
 import { arrowKeys, Choice } from "heed/views/controls.js";
@@ -12,6 +13,7 @@ import { arrowKeys, Choice } from "heed/views/controls.js";
 /** @typedef {import("heed/views/draw/lines.js").Word} Word */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
+const STRENGTHS = { strongest: `the ${STRONGEST} strongest of each query`, all: "all" };
 const PARTS = { both: "both texts", "0 1": "first to second", "1 0": "second to first", within: "within a text" };
 
 /** @param {ViewProps} props */
@@ -31,9 +33,10 @@ export function HeadView({ attention, settings, set }) {
   };
   return html`<div class="tools">
       <${HeadChips} attention=${attention} settings=${settings} set=${set} />
-      ${isPair && html`<${Choice} label="lines" value=${parts} options=${PARTS} onChange=${(/** @type {string} */ lines) => set({ lines })} />`}
+      ${columns.length > STRONGEST && html`<${Choice} label="lines" value=${settings.allLines ? "all" : "strongest"} options=${STRENGTHS} onChange=${(/** @type {string} */ which) => set({ allLines: which === "all" })} />`}
+      ${isPair && html`<${Choice} label="between" value=${parts} options=${PARTS} onChange=${(/** @type {string} */ lines) => set({ lines })} />`}
     </div>
-    <${WordLists} bundles=${bundles} attention=${attention} held=${heldWord(settings, rows, columns)} hold=${hold} isDrawn=${isDrawn} />`;
+    <${WordLists} bundles=${bundles} attention=${attention} held=${heldWord(settings, rows, columns)} hold=${hold} isDrawn=${isDrawn} hasAll=${settings.allLines} />`;
 }
 
 /** The held word; null if none is held or it is hidden. @param {ViewProps["settings"]} settings @param {number[]} rows

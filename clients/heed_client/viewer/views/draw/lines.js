@@ -16,8 +16,10 @@ import { isDark } from "heed/data/palettes.js";
  * @property {number} top  px that are scrolled @property {number} row  px of a word
  * @property {number} width @property {number} height  px of the canvas
  * @property {(query: number, key: number) => boolean} isDrawn  by the texts that the two visible tokens belong to
+ * @property {boolean} hasAll  without a selected word: all lines are drawn, not only the strongest of each query in sight
  */
 
+export const STRONGEST = 3; // lines of a query that are drawn while no word is selected
 const BUCKETS = 12; // of levels; the lines of a bucket are one path
 export const FAINTEST = 0.02; // level that is drawn
 const MOST = 3000; // lines in a frame, the strongest first
@@ -78,7 +80,7 @@ export function largestOf(bundles, { word, isDrawn }) {
 
 /** Queries and keys of the lines by level, in turns. @param {Shown} shown @param {Sight} sight
  *  @param {number} most  the strongest level @returns {number[][]} */
-function collect(shown, { word, top, row, height, isDrawn }, most) {
+function collect(shown, { word, top, row, height, isDrawn, hasAll }, most) {
   const { m, n, levels } = shown;
   /** @type {number[][]} */
   const buckets = Array.from({ length: BUCKETS }, () => []);
@@ -95,12 +97,30 @@ function collect(shown, { word, top, row, height, isDrawn }, most) {
     for (let other = 0; other < count; other++)
       if ((other >= first && other < end) || strength(shown, levels[start + other * step]) >= least)
         add(isQuery ? word.index : other, isQuery ? other : word.index);
-  } else
+  } else if (!hasAll)
+    for (let i = first; i < Math.min(m, end); i++) {
+      const least = strongestOf(shown, i, isDrawn);
+      for (let j = 0; j < n; j++) if (strength(shown, levels[i * n + j]) >= least) add(i, j);
+    }
+  else
     for (let i = 0; i < m; i++) {
       const isInSight = i >= first && i < end;
       for (let j = isInSight ? 0 : first; j < (isInSight ? n : Math.min(n, end)); j++) add(i, j);
     }
   return buckets;
+}
+
+/** The level of the weakest of the ``STRONGEST`` lines of a query. @param {Shown} shown @param {number} query
+ *  @param {Sight["isDrawn"]} isDrawn */
+export function strongestOf(shown, query, isDrawn) {
+  const strongest = new Float32Array(STRONGEST); // from the weakest
+  for (let key = 0; key < shown.n; key++) {
+    const level = strength(shown, shown.levels[query * shown.n + key]);
+    if (!(level > strongest[0]) || !isDrawn(query, key)) continue;
+    strongest[0] = level;
+    strongest.sort();
+  }
+  return strongest[0];
 }
 
 /** The level of the weakest of the ``FAR`` strongest lines of a word to words out of sight; 0 if there are fewer.

@@ -15,9 +15,10 @@ const MARGIN = 4; // words beyond those in sight that are in the document
 
 /**
  * @param {{bundles: Bundle[], attention: import("heed/data/attention.js").Attention, held: Word | null,
- *   hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean}} props  `bundles` of one size
+ *   hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean, hasAll: boolean}} props  `bundles` of one size;
+ *   `hasAll`: while no word is selected, all lines are drawn
  */
-export function WordLists({ bundles, attention, held, hold, isDrawn }) {
+export function WordLists({ bundles, attention, held, hold, isDrawn, hasAll }) {
   const { m, n, rows, columns, error } = bundles[0].shown;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -51,7 +52,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     const edge = side.current?.offsetWidth ?? 0;
     context.save();
     context.translate(edge, 0);
-    drawLines(context, drawn, { word, top, row, width: size.width - 2 * edge, height, isDrawn });
+    drawLines(context, drawn, { word, top, row, width: size.width - 2 * edge, height, isDrawn, hasAll });
     context.restore();
     for (const option of /** @type {NodeListOf<HTMLElement>} */ (box.current.querySelectorAll("[data-side]"))) {
       const [side, index] = [option.dataset.side, Number(option.dataset.index)];
