@@ -58,8 +58,8 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     )  # that the decoder begins with
     expect(page.locator(".passages .legend")).to_have_count(0)  # no word has a colour
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
-    assert drawing.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")
-    assert "pixelated" in drawing.find(f"{SVG}image").get("style")  # as on the page
+    assert drawing.find(f".//{SVG}image").get("href").startswith("data:image/png;base64,")
+    assert "pixelated" in drawing.find(f".//{SVG}image").get("style")  # as on the page
     texts = ["".join(text.itertext()) for text in drawing.findall(f"{SVG}text")]
     assert first in texts
     token, *weights = row(last, "cross_weights")
@@ -71,9 +71,16 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     assert token > max(weights)
     assert chip.get("fill-opacity") == "1"  # the scale ends below its weight
     shares = [float(rect.get("fill-opacity")) for rect in patches]
-    np.testing.assert_allclose(shares, [0.8 * weight / max(weights) for weight in weights], atol=6e-3)
+    high = max(max(row(one, "cross_weights")[1:]) for one in answer["generated"])  # one scale for all words
+    np.testing.assert_allclose(shares, [0.8 * weight / high for weight in weights], atol=6e-3)
     assert drawing.find(f"{SVG}filter").get("color-interpolation-filters") == "sRGB"  # colours as on the page
-    assert drawing.find(f"{SVG}g/{SVG}svg") is not None  # the matrix of all words
+    small = drawing.find(f"{SVG}g/{SVG}svg")
+    largest = [percent(max(row(one, "cross_weights")[1:])) for one in answer["generated"]]
+    numbers = ["".join(text.itertext()) for text in small.findall(f"{SVG}text")]
+    assert numbers == [f"{token} {number}" for token, number in zip(tokens(answer), largest, strict=True)]
+    pictures = page.get_by_role("region", name="picture of each word").get_by_role("button")
+    expect(pictures).to_have_text(numbers)
+    expect(pictures.last).to_have_attribute("aria-pressed", "true")
     take(page, "PNG")
     take(page, "HTML page").save_as(tmp_path / "saved.html")
     expect_patches(open_file(tmp_path / "saved.html"), row(last, "cross_weights"))
@@ -115,12 +122,12 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     expect(page.get_by_role("group", name="prompt and generated text")).to_contain_text("picture (16 patches)")
     expect_end(page)
     alignment = page.get_by_role("region", name="picture").get_by_role("region", name="alignment")
-    keys = page.locator(".passages [data-column]").count() - 1  # no patches, and nothing looks at the last word
+    keys = page.locator(".passages [data-column]").count()  # one for all patches; nothing looks at the last word
     expect(alignment.get_by_role("application")).to_have_attribute(
         "aria-label", re.compile(f"^weights of 3 queries.* and {keys} keys")
     )
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
-    assert drawing.find(f"{SVG}image") is not None
+    assert drawing.find(f".//{SVG}image") is not None
     assert len([rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]) == COLUMNS**2
     text = drawing.find(f"{SVG}g/{SVG}svg")
     words = [word.text for word in text.findall(f"{SVG}text")]

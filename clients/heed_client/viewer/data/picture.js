@@ -8,7 +8,7 @@ import { largest, levelOf, valueText } from "heed/data/display.js";
  * @typedef {object} Weights  of each position
  * @property {Float32Array} values @property {Float32Array} levels  NaN in both = masked
  * @property {Uint8Array} hidden  1 = it is hidden
- * @property {number} high  the largest value of a patch, which has the strongest colour @property {boolean} isDiverging
+ * @property {number} high  value of the strongest colour: the largest of a patch, in this picture or in all of a text @property {boolean} isDiverging
  */
 
 /** The place of a patch in words. @param {number} patch  from 0, row by row @param {number} columns */
@@ -25,21 +25,33 @@ export const inQuotes = (text) => (briefly(text) === text ? `“${text}”` : te
 export const patchesIn = (prompt, { special, rows, columns }) =>
   prompt[special]?.text === patchName(0, columns) ? { start: special, end: special + rows * columns } : null;
 
-/** A matrix without the columns of patches. @param {Shown} shown @param {{start: number, end: number}} patches
- *  @returns {Shown} */
-export function withoutPatches(shown, { start, end }) {
-  const kept = [...shown.columns.keys()].filter((j) => shown.columns[j] < start || shown.columns[j] >= end);
-  const of = (/** @type {Float32Array} */ numbers) =>
-    Float32Array.from({ length: shown.m * kept.length }, (_, cell) => {
-      return numbers[Math.floor(cell / kept.length) * shown.n + kept[cell % kept.length]];
-    });
+/** A matrix in which the patches are one column, at the place of the first: the sum of their weights, with at most the strongest colour.
+ *  @param {Shown} shown @param {{start: number, end: number}} patches @param {Settings} settings @returns {Shown} */
+export function joinPatches(shown, { start, end }, settings) {
+  const { m, n } = shown;
+  const isPatch = shown.columns.map((place) => place >= start && place < end);
+  const first = isPatch.indexOf(true);
+  const kept = [...shown.columns.keys()].filter((j) => !isPatch[j] || j === first);
   const columns = kept.map((j) => shown.columns[j]);
-  return { ...shown, n: kept.length, columns, values: of(shown.values), levels: of(shown.levels) };
+  const [values, levels] = [new Float32Array(m * kept.length), new Float32Array(m * kept.length)];
+  for (let i = 0; i < m; i++) {
+    const row = shown.values.subarray(i * n, (i + 1) * n);
+    const sum = row.reduce((sum, value, j) => sum + (isPatch[j] ? value : 0), 0);
+    const top = Number.isNaN(shown.high) ? largest(row, shown.isDiverging) : shown.high;
+    kept.forEach((j, at) => {
+      const isJoined = j === first && !Number.isNaN(shown.levels[i * n + j]);
+      values[i * kept.length + at] = isJoined ? sum : row[j];
+      levels[i * kept.length + at] = isJoined
+        ? levelOf(sum, top, shown.isDiverging, settings)
+        : shown.levels[i * n + j];
+    });
+  }
+  return { ...shown, n: kept.length, columns, values, levels };
 }
 
 /** The weights from a query to each key, or to a key from each query.
  *  @param {Shown} shown @param {number} count  positions @param {Patches} patches @param {"from" | "to"} direction @param {number} place
- *  @param {Settings} settings @returns {Weights} */
+ *  @param {Settings} settings @param {number} [high]  of the strongest colour; else the largest value of a patch @returns {Weights} */
 export function weightsOf(
   { n, rows, columns, values, levels, isDiverging },
   count,
@@ -47,6 +59,7 @@ export function weightsOf(
   direction,
   place,
   settings,
+  high = undefined,
 ) {
   const [own, others] = direction === "from" ? [rows, columns] : [columns, rows];
   const index = own.indexOf(place);
@@ -58,18 +71,33 @@ export function weightsOf(
     });
   const shown = new Set(index < 0 ? [] : others);
   const hidden = Uint8Array.from(all, (_, position) => Number(!shown.has(position)));
-  return coloured(all, hidden, patches, isDiverging, settings);
+  return coloured(all, hidden, patches, isDiverging, settings, high);
 }
 
 /** Weights with the colours of patches; a token whose weight is larger than that of every patch has the strongest.
  *  @param {Float32Array} values @param {Uint8Array} hidden @param {Patches} patches
- *  @param {boolean} isDiverging @param {Settings} settings @returns {Weights} */
-export function coloured(values, hidden, { special, rows, columns }, isDiverging, { scale }) {
-  const high = largest(values.slice(special, special + rows * columns), isDiverging);
+ *  @param {boolean} isDiverging @param {Settings} settings @param {number} [high]  of the strongest colour @returns {Weights} */
+export function coloured(
+  values,
+  hidden,
+  { special, rows, columns },
+  isDiverging,
+  { scale },
+  high = largest(values.slice(special, special + rows * columns), isDiverging),
+) {
   const levels = values.map((value, position) =>
     hidden[position] ? 0 : levelOf(value, high, isDiverging, { scale, threshold: 0 }),
   );
   return { values, levels, hidden, high, isDiverging };
+}
+
+/** The largest weight from any query to a patch, for one scale of their pictures. @param {Shown} shown @param {Patches} patches */
+export function largestOfPatches({ n, columns, values, isDiverging }, { special, rows, columns: breadth }) {
+  const isPatch = columns.map((place) => place >= special && place < special + rows * breadth);
+  return largest(
+    values.filter((_, cell) => isPatch[cell % n]),
+    isDiverging,
+  );
 }
 
 /** A sign before the weight of a token that is larger than that of every patch. @param {Weights} weights @param {number} position */

@@ -43,7 +43,7 @@ export async function drawingOf(seen) {
   if (generated && settings.kind !== "cross_weights") {
     const seen = picture && patchesIn(generated.prompt, picture.patches) ? picture : null;
     const text = toTextSvg(attention, shown, settings, title, generated, seen?.patches);
-    return seen ? toPictureSvg(attention, shown, settings, title, seen, text, false) : text;
+    return seen ? toPictureSvg(attention, shown, settings, title, seen, text) : text;
   }
   if (settings.view === "neurons" && run) {
     const query = settings.query ?? openingToken(attention.rows);
@@ -54,11 +54,8 @@ export async function drawingOf(seen) {
   if (steps) return steps;
   if (settings.view === "ablate" && run && settings.ablated.length)
     return heatMaps(await ablated(run, settings), wholeTitle(title, about, { attention, settings }, null));
-  if (picture && settings.view === "picture") return toPictureSvg(attention, shown, settings, title, picture);
-  if (picture && settings.view === "generate" && generated) {
-    const alignment = heatMaps([{ attention, shown, settings, title: "" }]);
-    return toPictureSvg(attention, shown, settings, title, picture, alignment);
-  }
+  const hasPicture = settings.view === "picture" || (settings.view === "generate" && generated);
+  if (picture && hasPicture) return toPictureSvg(attention, shown, settings, title, picture);
   return toSvg(attention, shown, settings, title, globalMax(attention, settings));
 }
 

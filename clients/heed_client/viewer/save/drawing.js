@@ -27,7 +27,7 @@ import { everyHead, mapOf } from "heed/views/every_head.js";
 import { outlineOf } from "heed/views/model_view.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 import { average } from "heed/views/draw/word_lists.js";
-import { FAINTEST, largestOf, opacityOf, STRIP, strongestOf } from "heed/views/draw/lines.js";
+import { FAINTEST, largestOf, opacityOf, STRIP, STRONGEST, strongestOf } from "heed/views/draw/lines.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -167,12 +167,17 @@ function lines(attention, bundles, settings, title) {
   const numbers = hasSeveral ? bundles.map(({ head }) => head) : [];
   const coloured = numbers.map((head) => `<tspan fill="${colourOf(head)}">${head}</tspan>`);
   const top = TITLE + NAMES;
+  const end = top + Math.max(m, n) * step + BELOW;
+  const note = hasAll
+    ? ""
+    : `<text x="8" y="${end + FONT}" fill="#555">The ${STRONGEST} strongest lines of each query.</text>`;
   const length = name.length + numbers.join(", ").length + what.length;
-  return svg(Math.max(left + gap + right, 8 + TITLE_CHARACTER * length), top + Math.max(m, n) * step + BELOW, [
+  return svg(Math.max(left + gap + right, 8 + TITLE_CHARACTER * length), end + (note ? CELL : 0), [
     heading(name, coloured.join(", ") + escape(what)),
     `<text x="${left - 4}" y="${top - 5}" text-anchor="end" fill="#555">queries</text>`,
     `<text x="${left + gap + 4}" y="${top - 5}" fill="#555">keys</text>`,
     `<g transform="translate(0 ${top})">${mark}${strips.join("")}${parts.join("\n")}</g>`,
+    note,
   ]);
 }
 

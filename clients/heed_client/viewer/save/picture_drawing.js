@@ -1,7 +1,7 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
 import { isOfWeights, LOOKS, strength, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
-import { beyond, inQuotes, weightsOf } from "heed/data/picture.js";
+import { beyond, inQuotes, largestOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import {
   colourScale,
   heading,
@@ -26,6 +26,8 @@ import { COARSE, FADED, PatchDrawing } from "heed/views/draw/patches.js";
 const SIDE = 448; // of the longer side
 const EDGE = 8;
 const SCALED = 56; // height of the scale
+const SMALL = 104; // of the longer side of a generated word's picture
+const IN_LINE = 6; // of them
 const CHIP = 20; // height of a token that is no patch
 const GAP = 4;
 const MARKED = `stroke="${MARK}" stroke-width="2"`;
@@ -39,22 +41,22 @@ function drawnOf({ m }, { view, query, key, direction }) {
 }
 
 /** @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model
- *  @param {import("heed/views/picture_view.js").Seen} seen @param {string} [lower]  an SVG that comes below
- *  @param {boolean} [hasTokens]  whether the tokens that are no patches are above: not those of a text that is below */
-export function toPictureSvg(attention, shown, settings, title, seen, lower = "", hasTokens = true) {
+ *  @param {import("heed/views/picture_view.js").Seen} seen @param {string} [text]  an SVG of the text, which comes below; the tokens
+ *  that are no patches are in it. Without it they are above the picture, and below it is a picture of each generated word */
+export function toPictureSvg(attention, shown, settings, title, seen, text = "") {
   const { image, patches } = seen;
   const { place, direction } = drawnOf(attention, settings);
+  const isOfText = settings.view === "generate";
   const count = Math.max(attention.m, attention.n);
-  const weights = weightsOf(shown, count, patches, direction, place ?? -1, settings);
+  const high = isOfText ? largestOfPatches(shown, patches) : undefined; // one scale for all words
+  const weights = weightsOf(shown, count, patches, direction, place ?? -1, settings, high);
+  const table = picturePalette(settings.palette, weights.isDiverging, false);
+  const lower = !text && isOfText ? wordPictures(attention, shown, settings, seen, table, high) : text;
   const under = place === null ? 2 * EDGE : SCALED;
   const opacity = place === null ? 0 : settings.opacity; // else no patch has a colour
   const zoom = SIDE / Math.max(image.width, image.height);
   const drawing = new PatchDrawing(patches, zoom);
   const [width, height] = [image.width * zoom, image.height * zoom].map(round);
-  const rect = (/** @type {number} */ position, /** @type {string} */ more) => {
-    const { x, y } = drawing.place(position);
-    return `<rect x="${round(EDGE + x)}" y="${round(top + y)}" width="${round(drawing.side)}" height="${round(drawing.side)}" ${more}/>`;
-  };
   const isOfKey = place === null || direction === "to";
   const own = (isOfKey ? attention.columns : attention.rows)[place ?? Number(settings.key)].text;
   const what = isOfKey
@@ -64,18 +66,13 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
   const [breadth, below] = sizeOf(lower);
   const whole = Math.max(breadth, width, TITLE_CHARACTER * name.length) + 2 * EDGE;
   const labels = direction === "from" ? attention.columns : attention.rows;
-  const held = settings.view === "generate" ? settings.key : place;
-  const others = tokensBeside(weights, hasTokens ? labels : [], drawing, settings, shown.error, whole - EDGE, held);
+  const held = isOfText ? settings.key : place;
+  const others = tokensBeside(weights, text ? [] : labels, drawing, settings, shown.error, whole - EDGE, held);
   const top = TITLE + others.height;
-  const table = picturePalette(settings.palette, weights.isDiverging, false);
-  const colours = Array.from({ length: drawing.end - patches.special }, (_, i) => {
-    const level = weights.levels[patches.special + i];
-    const isHidden = weights.hidden[patches.special + i] === 1;
-    const share = isHidden ? 0 : round(opacity * strength(weights, level));
-    return rect(patches.special + i, `fill="${css(table, level)}" fill-opacity="${share}"`);
-  });
   const ring =
-    held !== null && drawing.isPatch(held) ? rect(held, `fill="none" stroke="${MARK}" stroke-width="3"`) : "";
+    held !== null && drawing.isPatch(held)
+      ? patch(drawing, held, EDGE, top, `fill="none" stroke="${MARK}" stroke-width="3"`)
+      : "";
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
   const isBeyond = others.parts.some((part) => part.includes("▲"));
   const named = {
@@ -86,14 +83,54 @@ export function toPictureSvg(attention, shown, settings, title, seen, lower = ""
     `<filter id="faded" color-interpolation-filters="sRGB"><feColorMatrix type="saturate" values="${round(1 - FADED * opacity)}"/></filter>`,
     heading(name),
     ...others.parts,
-    `<image x="${EDGE}" y="${top}" width="${width}" height="${height}" preserveAspectRatio="none"${zoom < COARSE ? "" : ' style="image-rendering: pixelated"'} filter="url(#faded)" href="${fromPicture(seen).url}"/>`,
-    ...colours,
+    `<symbol id="picture" viewBox="0 0 ${width} ${height}"><image width="${width}" height="${height}" preserveAspectRatio="none"${zoom < COARSE ? "" : ' style="image-rendering: pixelated"'} filter="url(#faded)" href="${fromPicture(seen).url}"/></symbol>`,
+    ...coloured(drawing, [width, height], weights, table, opacity, EDGE, top),
     ring,
     place === null
       ? ""
       : `<g>${colourScale(table, named, EDGE, top + height + EDGE, (level) => opacity * strength(weights, level))}</g>`,
     lower && `<g transform="translate(0 ${top + height + under})">${lower}</g>`,
   ]);
+}
+
+/** @param {PatchDrawing} drawing @param {number} position @param {number} left @param {number} top @param {string} more  attributes */
+function patch(drawing, position, left, top, more) {
+  const { x, y } = drawing.place(position);
+  return `<rect x="${round(left + x)}" y="${round(top + y)}" width="${round(drawing.side)}" height="${round(drawing.side)}" ${more}/>`;
+}
+
+/** The picture and the colours of its patches. @param {PatchDrawing} drawing @param {[width: number, height: number]} size
+ *  @param {import("heed/data/picture.js").Weights} weights @param {Uint32Array} table @param {number} opacity @param {number} left @param {number} top */
+function coloured(drawing, [width, height], weights, table, opacity, left, top) {
+  const picture = `<use href="#picture" x="${round(left)}" y="${round(top)}" width="${width}" height="${height}"/>`;
+  const colours = Array.from({ length: drawing.end - drawing.special }, (_, i) => {
+    const level = weights.levels[drawing.special + i];
+    const isHidden = weights.hidden[drawing.special + i] === 1;
+    const share = isHidden ? 0 : round(opacity * strength(weights, level));
+    const fill = `fill="${css(table, level)}" fill-opacity="${share}"`;
+    return patch(drawing, drawing.special + i, left, top, fill);
+  });
+  return [picture, ...colours];
+}
+
+/** The picture of each generated word, on one scale. @param {Attention} attention @param {Shown} shown @param {Settings} settings
+ *  @param {import("heed/views/picture_view.js").Seen} seen @param {Uint32Array} table @param {number} [high]  value of the strongest colour */
+function wordPictures(attention, shown, settings, { image, patches }, table, high) {
+  const zoom = SMALL / Math.max(image.width, image.height);
+  const drawing = new PatchDrawing(patches, zoom);
+  const [width, height] = [image.width * zoom, image.height * zoom].map(round);
+  const [across, down] = [width + GAP, height + CHIP + GAP];
+  const parts = shown.rows.flatMap((row, i) => {
+    const weights = weightsOf(shown, attention.n, patches, "from", row, settings, high);
+    const best = strongest(weights, patches);
+    const number = best === null ? "" : valueText(settings.kind, weights.values[best]);
+    const [left, top] = [EDGE + (i % IN_LINE) * across, Math.floor(i / IN_LINE) * down];
+    return [
+      ...coloured(drawing, [width, height], weights, table, settings.opacity, left, top),
+      `<text x="${round(left + width / 2)}" y="${round(top + height + 14)}" text-anchor="middle">${escape(attention.rows[row].text)} <tspan font-weight="600">${escape(number)}</tspan></text>`,
+    ];
+  });
+  return svg(2 * EDGE + IN_LINE * across, Math.ceil(shown.m / IN_LINE) * down, parts);
 }
 
 /** The tokens that are not patches, with their weights, in lines above the picture.

@@ -1,18 +1,18 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
-import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { inQuotes, patchesIn, sumText, withoutPatches } from "heed/data/picture.js";
+import { inQuotes, joinPatches, patchesIn, sumText } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
-import { FieldError, invalid } from "heed/page/input/field.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
-import { NumberField, neighbour } from "heed/views/controls.js";
+import { neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { SeenBy } from "heed/views/seen_by.js";
 import { EveryHead } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
+import { Ending, FIELDS, Parameters } from "heed/views/generate_tools.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
@@ -26,22 +26,12 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {{name: string, value: number}} Other  a word with its place, or the picture, that is pointed at */
 /** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
 
-/** The reason for the end of the text. @type {Record<string, string>} */
-const ENDS = {
-  eos: ", then the end-of-text token",
-  stop: ", then a stop text",
-  stopped: ", then stopped",
-  failed: ", then an error",
-  length: "",
-  running: "",
-};
 const LINE = 13; // px of a row of the alignment, at least
 const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
 const BELOW = 88; // px between its end and the window's: a margin and the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const NEAR = 40; // px from the end of a text that count as its end
-const FIELDS = ["max_new_tokens", "temperature", "seed"];
 
 /** @param {Props} props */
 export function GenerateView({ attention, settings, set, picture, generation: { text, actions } }) {
@@ -59,56 +49,76 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const looked = place ?? inText(pointed?.row ?? null); // beside a pinned word of the prompt, or a pinned patch
   const isCross = settings.kind === "cross_weights";
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
+  const isPinned = isDrawn && !isRunning && settings.query !== null;
   const hasPicture = isDrawn && picture && (isCross || patches);
   const marked = { ...settings, query: place, key: isHeld ? settings.key : (pointed?.column ?? null) };
   const alignment =
     isDrawn &&
-    html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} picture=${picture} patches=${patches} />`;
+    html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} patches=${patches} />`;
   return html`
     ${
       actions &&
       html`<${Parameters} settings=${settings} set=${set} actions=${actions} isRunning=${isRunning}>
-      ${text && html`<${Ending} text=${text} />`}<//>`
+      ${text && html`<${Ending} text=${text} settings=${settings} />`}<//>`
     }
     ${actions?.error && ![...FIELDS, ...DRAWING].includes(/** @type {any} */ (actions.error).field) && html`<p role="alert">${count ? `It ended after ${count} tokens: ` : ""}${actions.error.message}</p>`}
     ${
       text &&
       html`<div class="generation">
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
-      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place}>${alignment}<//>`}
-      <${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
+      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${alignment}<//>`}
+      <div class="beside-text"><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
+        ${isPinned && html`<${Ranking} attention=${attention} settings=${settings} set=${set} />`}</div>
       ${!hasPicture && alignment}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
-    ${isDrawn && !isRunning && settings.query !== null && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
+    ${isPinned && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
 }
 
-/** The matrix of all generated words, without the patches in a prompt, which are beside it.
- *  @param {ViewProps & Pick<Props, "picture"> & {text: GeneratedText, patches: ReturnType<typeof patchesIn>}} props */
-function Alignment({ attention, settings, set, text, picture, patches }) {
+/** The matrix of all generated words; the patches in a prompt are one column, as the picture is beside it.
+ *  @param {ViewProps & {text: GeneratedText, patches: ReturnType<typeof patchesIn>}} props */
+function Alignment({ attention, settings, set, text, patches }) {
   const { shown } = useShown(attention, settings);
   const own = useMemo(
-    () => shown && (patches ? withoutPatches(shown, patches) : shown),
+    () => shown && (patches ? joinPatches(shown, patches, settings) : shown),
     [shown, patches?.start, patches?.end],
+  );
+  const labels = useMemo(
+    () => (patches ? withPicture(attention, patches.start) : attention),
+    [attention, patches?.start],
   );
   if (!own) return null;
   const isCross = settings.kind === "cross_weights";
-  const across = picture ? "patches across (2,1\u00a0is\u00a0row\u00a02,\u00a0column\u00a01)" : "source across";
   const title = isCross
-    ? `Alignment: generated words down, ${across}`
-    : "Generated words down, the words before each across; hatched: later words";
+    ? "Alignment: generated words down, source across"
+    : "Generated words down, earlier words across; hatched: later";
   const hasScale = (!isCross || text.source?.length) && settings.query !== null && settings.hidePadding; // as the words
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
   return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>
-    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined} legendName=${picture ? "alignment" : ""}
+    <${HeatMap} attention=${labels} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
       height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} below=${BELOW} ...${names} /></section>`;
 }
 
-/** The weights of the pinned word in other heads: all heads by the largest weight, and those of the layer in full.
- *  @param {ViewProps} props */
+/** Labels with a name for the column of all patches. @param {ViewProps["attention"]} attention @param {number} start  of the patches */
+function withPicture({ rows, columns }, start) {
+  const joined = columns.map((label, place) => (place === start ? { ...label, text: "picture" } : label));
+  return { rows, columns: joined };
+}
+
+/** All heads by the largest weight of the pinned word, or by its weight on the pinned one. @param {ViewProps} props */
+function Ranking({ attention, settings, set }) {
+  const { key } = settings;
+  const title =
+    key === null
+      ? `Heads ranked by their largest weight (${leftOut(attention)})`
+      : `Heads ranked by their weight on ${inQuotes(attention.columns[key].text)}`;
+  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${title} hasSmall=${false} />`;
+}
+
+/** The weights of the pinned word in all heads of the layer. @param {ViewProps} props */
 function Heads({ attention, settings, set }) {
-  const { query, key, kind } = settings;
-  const { m, n, columns } = attention;
+  const { query, kind } = settings;
+  const { m, n } = attention;
   const { shown } = useShown(attention, settings);
   const before = kind === "cross_weights" ? n : n - m + Number(query) + 1; // it looked at no later words
   const seen = useMemo(
@@ -116,58 +126,8 @@ function Heads({ attention, settings, set }) {
     [shown?.columns, before],
   );
   if (!seen) return null;
-  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${key === null ? `Heads ranked by their largest weight (${leftOut(attention)})` : `Heads ranked by their weight on ${inQuotes(columns[key].text)}`} hasSmall=${false} />
-    <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
+  return html`<${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
 }
-
-/** Length, temperature and seed. @param {{settings: ViewProps["settings"], set: ViewProps["set"], actions: Actions, isRunning: boolean, children?: unknown}} props */
-function Parameters({ settings, set, actions, isRunning, children }) {
-  const id = useId();
-  const { temperature, chosen, topK, topP, stop } = settings;
-  const more = [
-    temperature > 0 && topK > 0 && `top_k ${topK}`,
-    temperature > 0 && topP < 1 && `top_p ${topP}`,
-    stop.length > 0 && `stop ${stop.map((text) => JSON.stringify(text)).join(" ")}`,
-  ].filter(Boolean);
-  const { field, message } = /** @type {{field?: string, message?: string}} */ (actions.error ?? {});
-  const errors =
-    field && FIELDS.includes(field) ? { [field]: (message ?? "").replace(/^max_new_tokens/, "length") } : {};
-  const isCount = (/** @type {number} */ number) => Number.isSafeInteger(number) && number >= 0;
-  /** @param {"length" | "temperature" | "seed"} name @param {string} sent  its name in a request @param {Record<string, unknown>} more */
-  const input = (name, sent, more) =>
-    html`<label>${name} <${NumberField} value=${settings[name]} min="0" isAllowed=${isCount} ...${more} ...${invalid(id, sent, errors)}
-      onNumber=${(/** @type {number | undefined} */ number) => number !== undefined && set({ [name]: number })} /></label>`;
-  return html`<div class="tools" role="group" aria-label="how it is generated">
-      ${input("length", "max_new_tokens", { min: 1, isAllowed: (/** @type {number} */ number) => isCount(number) && number > 0 })}
-      ${input("temperature", "temperature", { step: 0.1, isAllowed: (/** @type {number} */ number) => number >= 0 })}
-      ${
-        temperature > 0 &&
-        html`${input("seed", "seed", {})}
-        <button onClick=${() => set({ seed: Math.floor(Math.random() * 1e6) })}>another seed</button>`
-      }
-      ${more.length > 0 && html`<span class="more">${more.join(", ")}</span>`}
-      ${
-        isRunning
-          ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
-          : html`<button class="main" key="main" onClick=${actions.again}>Generate</button>`
-      }
-      ${chosen.length > 0 && html`<button onClick=${() => set({ chosen: [], token: null, seen: null })}>undo the choice</button>`}
-      ${children}
-    </div>
-    ${FIELDS.map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}`;
-}
-
-/** The progress of the text, or the reason for its end, and the times. @param {{text: GeneratedText}} props */
-function Ending({ text: { status, tokens, fresh, firstMs, totalMs } }) {
-  const count = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
-  const each = fresh > 1 ? `, ${brief((totalMs - firstMs) / (fresh - 1))} each` : "";
-  const times = fresh > 0 ? `: ${brief(firstMs)} to the first${each}` : "";
-  const isRunning = status === "running"; // its numbers change too often to be said by a screen reader
-  return html`<span class="ending"><span role="status">${isRunning ? "generating …" : count + ENDS[status]}</span>${isRunning ? ` ${count}` : ""}${times}</span>`;
-}
-
-/** @param {number} ms */
-const brief = (ms) => (ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
 
 /**
  * The source and the text as running text. The words that a generated token looked at have the colours of their weights;

@@ -1,11 +1,11 @@
 // The picture once for each head of a layer, coloured by the weights from or to the selected position.
-import { html, useEffect, useRef } from "vendor/preact.js";
+import { html } from "vendor/preact.js";
 import { coloured, strongest } from "heed/data/picture.js";
 import { valueText } from "heed/data/display.js";
-import { useTheme } from "heed/views/draw/canvas.js";
-import { PatchDrawing, tallest } from "heed/views/draw/patches.js";
+import { tallest } from "heed/views/draw/patches.js";
 import { inEveryHead } from "heed/views/every_head.js";
 import { usePromise } from "heed/views/hooks.js";
+import { SmallPicture } from "heed/views/small_picture.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
@@ -27,10 +27,14 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wid
   const { columns, side } = grid(attention.heads, width, seen.image);
   return html`<section class="picture-heads" aria-label="every head"><h2>The same in every head${where}</h2>
     <div class="head-pictures" style=${{ "--columns": columns, "--side": `${side}px` }}>${value.rows.map(
-      (row, index) =>
-        html`<${Small} key=${index} kind=${settings.kind} index=${index} isShown=${index === head && combine === "none"} side=${side} seen=${seen} place=${place}
-          weights=${coloured(row, weights.hidden, seen.patches, weights.isDiverging, settings)} table=${table} opacity=${settings.opacity}
-          onClick=${() => set({ head: index, heads: [], combine: "none" })} />`,
+      (row, index) => {
+        const own = coloured(row, weights.hidden, seen.patches, weights.isDiverging, settings);
+        const best = strongest(own, seen.patches);
+        return html`<${SmallPicture} key=${index} seen=${seen} weights=${own} table=${table} opacity=${settings.opacity} width=${Math.max(SIDE, side)} place=${place}
+        isShown=${index === head && combine === "none"} onClick=${() => set({ head: index, heads: [], combine: "none" })}>head ${index}${
+          best !== null && html`, up to <b>${valueText(settings.kind, own.values[best])}</b>`
+        }<//>`;
+      },
     )}</div></section>`;
 }
 
@@ -44,20 +48,4 @@ function grid(count, width, image) {
   });
   const side = Math.max(...sides);
   return { columns: sides.indexOf(side) + 1, side };
-}
-
-/** @param {{kind: string, index: number, isShown: boolean, side: number, seen: Seen, place: number, weights: import("heed/data/picture.js").Weights,
- *   table: Uint32Array, opacity: number, onClick: () => void}} props */
-function Small({ kind, index, isShown, side, seen: { image, patches }, place, weights, table, opacity, onClick }) {
-  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  const theme = useTheme();
-  const best = strongest(weights, patches);
-  const scale = Math.max(SIDE, side) / image.width;
-  useEffect(() => {
-    if (!canvas.current) return;
-    const drawing = new PatchDrawing(patches, scale);
-    drawing.paint(canvas.current, image, weights, table, opacity);
-    if (drawing.isPatch(place)) drawing.outline(canvas.current, place, "mark", 1);
-  }, [image, weights, table, opacity, place, scale, theme]);
-  return html`<button class="thumbnail" aria-pressed=${isShown} onClick=${onClick}><canvas ref=${canvas}></canvas>head ${index}${best === null ? "" : html`, up to <b>${valueText(kind, weights.values[best])}</b>`}</button>`;
 }

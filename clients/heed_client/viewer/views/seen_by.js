@@ -1,16 +1,18 @@
 // The weights from a generated word to the patches of the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { isOfWeights, percent, valueText } from "heed/data/display.js";
-import { inQuotes, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { inQuotes, largestOfPatches, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { picturePalette } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
 import { isBeyond, Opacity, OtherTokens } from "heed/views/picture_view.js";
+import { WordPictures } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, children?: unknown}} Props  `place` of the word */
+/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void, children?: unknown}} Props
+ *    `place` of the word that is looked at, `point` looks at another; the children are beside a picture in a prompt */
 
 const TALLEST = 0.45; // of the window's height: the text is above
 
@@ -23,7 +25,8 @@ export function SeenBy(props) {
 }
 
 /** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
-function Picture({ attention, settings, set, shown, picture: { image, patches }, place, children }) {
+function Picture({ attention, settings, set, shown, picture: seen, place, point: pointAt, children }) {
+  const { image, patches } = seen;
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const size = useSize(frame);
@@ -32,8 +35,9 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
     () => picturePalette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
+  const high = useMemo(() => largestOfPatches(shown, patches), [shown]); // one scale for all words
   const weights = useMemo(
-    () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings),
+    () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings, high),
     [shown, place, settings.scale],
   );
   const scale = scaleOf(image, size.width, innerHeight * TALLEST);
@@ -72,7 +76,11 @@ function Picture({ attention, settings, set, shown, picture: { image, patches },
         : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isBeyond=${hasTokens && isBeyond(weights, drawing)} isShare=${isOfWeights(settings.kind)} />`
     }</div>
     ${hasTokens && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
-    ${children}</div>
+    ${
+      hasTokens
+        ? html`<${WordPictures} attention=${attention} settings=${settings} set=${set} shown=${shown} seen=${seen} table=${table} high=${high} place=${place} point=${pointAt} />`
+        : children
+    }</div>
     <div class="picture">
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
         aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}
