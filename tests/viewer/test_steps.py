@@ -38,7 +38,10 @@ def wait_for(page, label, value):
 
 
 def cells(page, label):
-    items = page.get_by_role("list", name=label, exact=True).locator("data")
+    vector = page.get_by_role("list", name=label, exact=True)
+    for folded in vector.get_by_role("button", name=re.compile("more$")).all():
+        folded.click()
+    items = vector.locator("data")
     return np.array([float(item.get_attribute("value")) for item in items.all()])
 
 
@@ -128,6 +131,7 @@ def test_vectors_before_and_after_the_projections_of_a_block(open_page, heed):
     }.items():
         np.testing.assert_allclose(cells(page, label), numbers, atol=ERROR)
     assert number(page, "score") == pytest.approx(answer.scores[0, 1, 1, 2], abs=ERROR)
+    page.get_by_role("list", name="query", exact=True).get_by_role("button", name="48 more").click()
     assert page.get_by_role("textbox", name="query").count() == 64
 
 
@@ -151,7 +155,8 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     first = {"x": box["width"] / 6, "y": box["height"] / 4}
     scores.hover(position=first)
     until(lambda: rows() == ["0%"] * 10)
-    expect(page.locator(".readout")).to_contain_text("scores [0, 0] = ")
+    expect(page.locator(".tensor .tip")).to_contain_text("scores [0, 0] = ")
+    expect(page.locator(".headline")).to_contain_text("Query 0 → key 0: ")
     scores.click(position=first)
     expect(page.get_by_role("heading", name="Query 0 and key 0, number by number")).to_be_visible()
 
@@ -188,8 +193,8 @@ def test_a_block_without_an_output_projection(open_page, more_blocks):
     expect(titles.last).to_have_text("output 2 × 12")
 
 
-def test_long_vectors_are_folded_on_a_phone(open_page):
-    page = open_page("model=multi_head&view=steps&query=1&key=2", viewport={"width": 390, "height": 844})
+def test_long_vectors_are_folded(open_page):
+    page = open_page("model=multi_head&view=steps&query=1&key=2")
     fields = page.get_by_role("textbox", name=re.compile(r"^query \d+$"))
     expect(fields).to_have_count(16)
     page.get_by_role("list", name="query", exact=True).get_by_role("button", name="48 more").click()

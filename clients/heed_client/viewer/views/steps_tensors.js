@@ -1,6 +1,6 @@
 // The tensors of a head as pictures, from the inputs to the output; a pointed query or key is marked in each of them.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { short, significant } from "heed/data/display.js";
+import { percent, short, significant } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { palette, picture, textOn } from "heed/data/palettes.js";
 import { beginsLine, beginsPair, COLOURS, heightOf, isTransposed, stagesOf } from "heed/server/head_tensors.js";
@@ -10,25 +10,24 @@ import { Formula } from "heed/views/formula.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
-/** @typedef {{query: number | null, key: number | null, title: string, text: string}} Pointed  rows, and the text for the number */
+/** @typedef {{query: number | null, key: number | null}} Rows  of a query and a key */
 
 const WITH_NUMBERS = 46; // px of a square that has its number in it
 const FEW = 4; // columns that are made so wide
 const LINE = 16; // px
 const THIN = 12; // px of a row whose frame is around it, not in it
 
-/** @param {ViewProps & {run: import("heed/views/hooks.js").Run, pair: {query: number, key: number | null}}} props */
-export function StepsTensors({ settings, set, run: { model, input, settings: asked }, pair }) {
+/** @param {ViewProps & {run: import("heed/views/hooks.js").Run, pair: Rows & {query: number}, weight: number | null}} props  `weight` of the pair */
+export function StepsTensors({ attention, settings, set, run: { model, input, settings: asked }, pair, weight }) {
   const { head, batch } = settings;
   const { value } = usePromise(() => stagesOf(model, { ...asked, head, batch }, input), [input, head, batch]);
-  const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
-  if (!value?.length) return null;
-  const { query, key } = pointed ?? pair;
-  return html`<p class="readout" aria-live="polite">${
-    pointed
-      ? html`<b>${pointed.title}</b> ${pointed.text}`
-      : `Query ${pair.query}${pair.key === null ? " is" : ` and key ${pair.key} are`} marked; point at a row to mark another; click to select it.`
-  }</p>
+  const [pointed, setPointed] = useState(/** @type {Rows | null} */ (null));
+  const { query, key } = { query: pointed?.query ?? pair.query, key: pointed?.key ?? pair.key };
+  const weights = pointed && value?.find(({ title }) => title === "weights");
+  const shown = weights && key !== null ? weights.numbers[query * weights.columns + key] : weight;
+  const headline = html`<p class="headline">${key !== null && shown !== null && html`${named("Query", attention.rows, query)} → ${named("key", attention.columns, key)}: <b>${percent(shown)}</b>`}</p>`;
+  if (!value?.length) return headline;
+  return html`${headline}<p class="readout">Point at a row to mark its query or key, and click to select it.</p>
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
         stage,
@@ -38,17 +37,17 @@ export function StepsTensors({ settings, set, run: { model, input, settings: ask
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
         <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}
-          onSelect=${(/** @type {{query: number | null, key: number | null}} */ { query, key }) => set({ ...(query !== null && { query }), ...(key !== null && { key }) })} />
+          onSelect=${(/** @type {Rows} */ { query, key }) => set({ ...(query !== null && { query }), ...(key !== null && { key }) })} />
       </li>`,
     )}</ol>
     <p class="note">${COLOURS}</p>`;
 }
 
-/** @param {{stage: Stage, query: number | null, shownKey: number | null, setPointed: (pointed: Pointed) => void,
- *   onSelect: (rows: {query: number | null, key: number | null}) => void}} props */
+/** @param {{stage: Stage, query: number | null, shownKey: number | null, setPointed: (rows: Rows) => void, onSelect: (rows: Rows) => void}} props */
 function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
   const { title, rows, columns, numbers, isOfKeys, isOfPairs } = stage;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const [tip, setTip] = useState(/** @type {{text: string, place: string} | null} */ (null)); // above the pointer
   const size = useSize(canvas);
   const theme = useTheme();
   const table = useMemo(() => palette("auto", true), [theme]);
@@ -71,13 +70,19 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
   };
   const point = (/** @type {PointerEvent} */ event) => {
     const { row, column, query, key } = at(event);
-    setPointed({ query, key, title, text: `[${row}, ${column}] = ${significant(numbers[row * columns + column])}` });
+    setPointed({ query, key });
+    const { offsetX, currentTarget } = event;
+    const isRight = offsetX > /** @type {HTMLElement} */ (currentTarget).clientWidth / 2;
+    setTip({
+      text: `${title} [${row}, ${column}] = ${significant(numbers[row * columns + column])}`,
+      place: `translate(${isRight ? `calc(${offsetX}px - 100%)` : `${offsetX}px`}, calc(-100% - 4px))`,
+    });
   };
   const row = isOfKeys ? shownKey : query;
   const thin = (/** @type {boolean} */ isThin) => (isThin ? "thin" : "");
   return html`<div class=${isTransposed(stage) ? "tensor transposed" : "tensor"}>
     <canvas ref=${canvas} width=${columns} height=${rows} role="img" style=${{ aspectRatio: `${columns} / ${rows}`, minWidth: isLow && columns <= FEW ? `${columns * WITH_NUMBERS}px` : "" }}
-      aria-label=${`${title}, ${rows} × ${columns}`} onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => onSelect(at(event))}></canvas>
+      aria-label=${`${title}, ${rows} × ${columns}`} onPointerMove=${point} onPointerLeave=${() => setTip(null)} onClick=${(/** @type {MouseEvent} */ event) => onSelect(at(event))}></canvas>
     ${
       hasNumbers &&
       html`<div class="numbers" aria-hidden="true" style=${{ gridTemplate: `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)` }}>${Array.from(
@@ -86,7 +91,12 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
           html`<span style=${{ color: Number.isFinite(number) ? textOn(table, levels[place]) : "" }}>${Number.isFinite(number) ? short(number, top) : "−∞"}</span>`,
       )}</div>`
     }
+    ${tip && html`<div class="tip" style=${{ transform: tip.place }}>${tip.text}</div>`}
     ${row !== null && html`<i class=${`row ${thin(size.height / rows < THIN)}`} style=${{ top: `${(100 * row) / rows}%`, height: `${100 / rows}%` }}></i>`}
     ${isOfPairs && shownKey !== null && html`<i class=${`column ${thin(size.width / columns < THIN)}`} style=${{ left: `${(100 * shownKey) / columns}%`, width: `${100 / columns}%` }}></i>`}
   </div>`;
 }
+
+/** A word, or the number of a query or key without one. @param {string} kind @param {import("heed/data/attention.js").Label[]} labels @param {number} place */
+const named = (kind, labels, place) =>
+  labels[place].text === String(place) ? `${kind} ${place}` : `“${labels[place].text}”`;

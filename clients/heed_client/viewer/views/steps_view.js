@@ -1,6 +1,6 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
 import { html, useState } from "vendor/preact.js";
-import { format, percent } from "heed/data/display.js";
+import { format } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -12,7 +12,7 @@ import { StepsTensors } from "heed/views/steps_tensors.js";
 /** @typedef {import("heed/server/steps.js").Vector} Vector */
 
 const MAX_CELLS = 128; // of a vector
-const FOLDED = 16; // in a small window
+const FOLDED = 16; // of a longer one, until it is opened
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
 export function StepsView({ attention, settings, set, run }) {
@@ -39,20 +39,15 @@ export function StepsView({ attention, settings, set, run }) {
     /** @type {string} */ label,
   ) => html`<${Cells} label=${label} values=${vector.values}
     onEdit=${(/** @type {number} */ l, /** @type {number} */ number) => edit(vector.name, vector.start + l, number)} />`;
-  return html`<${Formula} formula=${model.formula} />
-    ${error && html`<p role="alert">${error.message}</p>`}
-    <div class="tools">
+  return html`<div class="tools">
       <${Place} label="query" labels=${attention.rows} value=${query} onChange=${(/** @type {number} */ query) => set({ query })} />
       ${steps && html`<${Place} label="key" labels=${attention.columns} value=${steps.key} onChange=${(/** @type {number} */ key) => set({ key })} />`}
     </div>
-    ${steps && html`<p class="headline">${named("Query", attention.rows, query)} → ${named("key", attention.columns, steps.key)}: <b>${percent(steps.weight)}</b></p>`}
-    <${StepsTensors} attention=${attention} settings=${settings} set=${set} run=${run} pair=${{ query, key: steps?.key ?? settings.key }} />
+    ${error && html`<p role="alert">${error.message}</p>`}
+    <${Formula} formula=${model.formula} />
+    <${StepsTensors} attention=${attention} settings=${settings} set=${set} run=${run} pair=${{ query, key: steps?.key ?? settings.key }} weight=${steps?.weight ?? null} />
     ${steps && html`<h2>Query ${query} and key ${steps.key}, number by number</h2><${Pair} steps=${steps} query=${query} cells=${cells} />`}`;
 }
-
-/** A word, or the number of a query or key without one. @param {string} kind @param {import("heed/data/attention.js").Label[]} labels @param {number} place */
-const named = (kind, labels, place) =>
-  labels[place].text === String(place) ? `${kind} ${place}` : `“${labels[place].text}”`;
 
 /** @param {{steps: import("heed/server/steps.js").Steps, query: number, cells: (vector: Vector, label: string) => unknown}} props */
 function Pair({ steps, query, cells }) {
@@ -121,7 +116,8 @@ function digitsOf(number) {
 /** The numbers of a vector. @param {{label: string, values: number[], onEdit?: (place: number, number: number) => void}} props */
 function Cells({ label, values, onEdit }) {
   const top = Math.max(...values.filter(Number.isFinite).map(Math.abs)) || 1; // a masked score is −∞
-  const [isOpen, setOpen] = useState(values.length <= FOLDED || matchMedia("(min-width: 50rem)").matches);
+  const [isUnfolded, setUnfolded] = useState(false);
+  const isOpen = isUnfolded || values.length <= FOLDED;
   return html`<ol class="cells" aria-label=${label}>
     ${values.slice(0, isOpen ? MAX_CELLS : FOLDED).map(
       (
@@ -135,7 +131,7 @@ function Cells({ label, values, onEdit }) {
           : html`<data value=${number}>${format(number)}</data>`
       }</li>`,
     )}
-    ${!isOpen && html`<li><button onClick=${() => setOpen(true)}>${values.length - FOLDED} more</button></li>`}
+    ${!isOpen && html`<li><button onClick=${() => setUnfolded(true)}>${values.length - FOLDED} more</button></li>`}
     ${isOpen && values.length > MAX_CELLS && html`<li>… ${values.length - MAX_CELLS} more</li>`}</ol>`;
 }
 
