@@ -238,7 +238,7 @@ def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):
     expect(page.locator(".headline")).to_contain_text("row 1, column 2 looks most at")
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     name = "{http://www.w3.org/2000/svg}"
-    image = drawing.find(f"{name}image")
+    image = drawing.find(f".//{name}image")
     data = base64.b64decode(image.get("href").removeprefix("data:image/png;base64,"))
     assert np.abs(np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int) - VALUES).max() <= 1
     tinted = [one for one in drawing.findall(f"{name}rect") if one.get("fill-opacity")]

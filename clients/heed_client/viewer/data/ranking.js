@@ -15,43 +15,51 @@ import { cellOf } from "heed/data/matrix.js";
 export const leftOut = ({ isSelf }) =>
   isSelf ? "ignoring special tokens and the word itself" : "ignoring special tokens";
 
+/** @typedef {(query: number, key: number) => number} WeightOf  the weight of a head */
+
+/** The weight of a head between the held words; of one word its largest, without itself, special and hidden words.
+ *  @param {Attention} attention @param {Settings} settings @param {WeightOf} weightOf
+ *  @returns {Pick<Ranked, "weight" | "other">} −∞ = there is none */
+export function heldWeight({ rows, columns, isSelf }, settings, weightOf) {
+  const { query, key } = settings;
+  if (query !== null && key !== null) return { weight: weightOf(query, key), other: null };
+  const labels = query === null ? rows : columns;
+  let best = { weight: -Infinity, other: /** @type {number | null} */ (null) };
+  for (const other of visible(labels, settings)) {
+    if (labels[other].special) continue; // most heads look at those most
+    const weight = query === null ? weightOf(other, Number(key)) : weightOf(query, other);
+    if (weight > best.weight && !(isSelf && other === (query ?? key))) best = { weight, other };
+  }
+  return best;
+}
+
+/** The weights of a head's small picture. @param {Attention} attention @param {number} layer @param {number} head @returns {WeightOf} */
+export function smallWeights(attention, layer, head) {
+  const { m, n } = attention;
+  const small = attention.small(layer, head);
+  return (i, j) => small.values[cellOf(i, m, small.m) * small.n + cellOf(j, n, small.n)];
+}
+
 /**
- * The heads, the largest weight first; for one word, its largest weight, without itself, special and hidden words.
+ * The heads by the weight of the held words, the largest first.
  * For inputs above the size of the small pictures the rows of a query come from the server, and weights to a key are the
  * largest of its cell in the pictures.
  * @param {Attention} attention @param {Settings} settings
  * @param {boolean} [hasSmall]  whether there are small pictures @returns {Promise<Ranked[]>}
  */
 export async function rank(attention, settings, hasSmall = true) {
-  const { layers, heads, m, n, isSelf } = attention;
+  const { layers, heads, n } = attention;
   const { query, key } = settings;
   if (query === null && key === null) return [];
   const isSmall = hasSmall && attention.isSmall;
   const rows = query === null || isSmall ? null : await attention.row(query);
-  const [queries, keys] = [visible(attention.rows, settings), visible(attention.columns, settings)];
-  const weightOf = (/** @type {number} */ layer, /** @type {number} */ head) => {
-    if (rows) {
-      const start = (layer * heads + head) * n;
-      return (/** @type {number} */ _, /** @type {number} */ j) => rows.numbers[start + j] * rows.unit;
-    }
-    const small = attention.small(layer, head);
-    return (/** @type {number} */ i, /** @type {number} */ j) =>
-      small.values[cellOf(i, m, small.m) * small.n + cellOf(j, n, small.n)];
-  };
   const ranked = Array.from({ length: layers * heads }, (_, at) => {
     const [layer, head] = [Math.floor(at / heads), at % heads];
-    const weight = weightOf(layer, head);
-    if (query !== null && key !== null) return { layer, head, weight: weight(query, key), other: null };
-    const places = query === null ? queries : keys;
-    /** @type {Ranked} */
-    let best = { layer, head, weight: -Infinity, other: null };
-    const labels = query === null ? attention.rows : attention.columns;
-    for (const place of places) {
-      if (labels[place].special) continue; // most heads look at those most
-      const value = query === null ? weight(place, Number(key)) : weight(query, place);
-      if (value > best.weight && !(isSelf && place === (query ?? key))) best = { ...best, weight: value, other: place };
-    }
-    return rows || isSmall ? best : { ...best, other: null };
+    const weightOf = rows
+      ? (/** @type {number} */ _, /** @type {number} */ j) => rows.numbers[at * n + j] * rows.unit
+      : smallWeights(attention, layer, head);
+    const { weight, other } = heldWeight(attention, settings, weightOf);
+    return { layer, head, weight, other: rows || isSmall ? other : null };
   });
   return ranked.filter(({ weight }) => Number.isFinite(weight)).sort((one, other) => other.weight - one.weight);
 }

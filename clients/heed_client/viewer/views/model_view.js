@@ -1,6 +1,8 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by statistics of the heads.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { poolLabels, showSmall, visible } from "heed/data/display.js";
+import { poolLabels, showSmall, valueText, visible } from "heed/data/display.js";
+import { inQuotes } from "heed/data/picture.js";
+import { heldWeight, smallWeights } from "heed/data/ranking.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
@@ -123,8 +125,18 @@ export function ModelView({ attention, settings, set }) {
 /** One head with its words. @param {ViewProps & {top?: number}} props */
 export function LargeHead({ attention, settings, set, top }) {
   const shown = drawn(attention.small(settings.layer, settings.head), attention, settings, top);
-  return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, { ...settings, combine: "none" })}</h2>
+  return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, { ...settings, combine: "none" })}${ofHeld({ attention, settings })}</h2>
     <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} /></section>`;
+}
+
+/** The weight of the pinned pair, or the largest of the pinned word. @param {Pick<ViewProps, "attention" | "settings">} props */
+function ofHeld({ attention, settings }) {
+  const { query, key, kind, layer, head } = settings;
+  if (query === null && key === null) return "";
+  const { weight, other } = heldWeight(attention, settings, smallWeights(attention, layer, head));
+  const [from, to] = [query ?? other, key ?? other];
+  if (from === null || to === null || !Number.isFinite(weight)) return "";
+  return html`: ${inQuotes(attention.rows[from].text)} → ${inQuotes(attention.columns[to].text)} ${valueText(kind, weight)}`;
 }
 
 /** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, open: () => void}} props */
