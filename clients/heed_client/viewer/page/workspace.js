@@ -1,5 +1,5 @@
 // The part of the page that every source of attention has: tabs, controls of the drawing, the view, the selection.
-import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { edgeCut } from "heed/data/patch.js";
 import { changedLooks, combinationsOf, Display, Shown } from "heed/page/legibility.js";
 import { useOpen } from "heed/views/hooks.js";
@@ -84,6 +84,7 @@ export function Workspace({
   );
   const { view: View } = views[name];
   const [isOpen, setOpen] = useOpen("display");
+  const [pointed, setPointed] = useState(/** @type {import("heed/views/pair_finder.js").Head | null} */ (null)); // in Model
   const hasDisplay = !["steps", "neurons", "patch"].includes(name); // whose colours are not those of weights
   const changed = changedLooks(within);
   const cut = extra.run && POINTED.includes(name) ? edgeCut(extra.run.model, within) : null;
@@ -107,11 +108,11 @@ export function Workspace({
       html`<p class="note" role="note">${settings.ablated.length} of ${attention.layers * attention.heads} heads ${settings.ablated.length === 1 ? "is" : "are"} switched
         off.${extra.run && html` <button onClick=${() => set({ ablated: [] })}>switch all on</button>`}</p>`
     }
-    ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
+    ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} point=${setPointed} />`}
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${OWN[name] ? [] : kinds} />
     ${["head", "matrix", "tokens", "picture", "generate"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
-      <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
+      <${View} attention=${attention} settings=${within} set=${set} ...${extra} ...${name === "model" ? { pointed, setPointed } : {}} />
     </div>
     ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} hint=${HINTS[name]} />`}
     ${cut && html`<p class="note"><button onClick=${() => set(cut)}>cut this edge</button> The view Patch shows what the model answers without this weight, in each head.</p>`}

@@ -1,5 +1,5 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by statistics of the heads.
-import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { poolLabels, showSmall, valueText, visible } from "heed/data/display.js";
 import { inQuotes } from "heed/data/picture.js";
 import { heldWeight, smallWeights } from "heed/data/ranking.js";
@@ -12,7 +12,7 @@ import { drawn, globalMax, usePromise, useReady } from "heed/views/hooks.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {{layer: number, head: number}} Head */
+/** @typedef {import("heed/views/pair_finder.js").Head} Head */
 
 const SORTS = {
   layer: "layer and head",
@@ -51,8 +51,8 @@ export function sortsOf(attention, settings) {
   };
 }
 
-/** @param {ViewProps} props */
-export function ModelView({ attention, settings, set }) {
+/** @param {ViewProps & {pointed: Head | null, setPointed: (head: Head) => void}} props  `pointed` is the head that is shown large */
+export function ModelView({ attention, settings, set, pointed, setPointed }) {
   const { layers, heads } = attention;
   const ready = useReady(attention);
   const { isWhole } = attention;
@@ -91,16 +91,14 @@ export function ModelView({ attention, settings, set }) {
     () => ready > 0 && showSmall(attention.small(0, 0), attention, settings).levels.some(Number.isNaN),
     [attention, ready > 0, isWhole, hideSpecial, hideFirst, hidePadding],
   );
-  const [pointed, setPointed] = useState(/** @type {Head | null} */ (null));
   const point = (/** @type {Event} */ event) => {
     const { dataset } = /** @type {HTMLElement} */ (event.target).closest("button") ?? {};
     if (!dataset?.head) return;
     const [layer, head] = dataset.head.split(".").map(Number);
     if (layer !== pointed?.layer || head !== pointed?.head) setPointed({ layer, head });
   };
-  const large = pointed ?? settings;
-  const isLargeHere =
-    attention.isSmall && large.layer < layers && large.head < heads && large.layer * heads + large.head < ready;
+  const large = pointed && pointed.layer < layers && pointed.head < heads ? pointed : settings;
+  const isLargeHere = attention.isSmall && large.layer * heads + large.head < ready;
   return html`<p class="note meaning">Each square is a head: queries from top to bottom, keys from left to right, stronger colours for larger
       weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">Point at one to see it large. </span>`}Click one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
@@ -112,7 +110,7 @@ export function ModelView({ attention, settings, set }) {
           head,
           number,
         }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
-        layer=${layer} head=${head} top=${top} isHere=${layer * heads + head < ready} isWhole=${isWhole} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)}
+        layer=${layer} head=${head} top=${top} isHere=${layer * heads + head < ready} isWhole=${isWhole} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)} isLarge=${isLargeHere && layer === large.layer && head === large.head}
         number=${number}
         open=${() => {
           set({ view: "head", layer, head, heads: [], combine: "none" });
@@ -139,8 +137,8 @@ function ofHeld({ attention, settings }) {
   return html`: ${inQuotes(attention.rows[from].text)} → ${inQuotes(attention.columns[to].text)} ${valueText(kind, weight)}`;
 }
 
-/** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, open: () => void}} props */
-function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWhole, isOff, open }) {
+/** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, isLarge: boolean, open: () => void}} props */
+function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWhole, isOff, isLarge, open }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const theme = useTheme();
   const {
@@ -180,7 +178,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
   const caption = number === null ? name : `${name} ${number.toFixed(2)}`;
   const isSelected = layer === settings.layer && head === settings.head; // framed, and Tab reaches it
-  return html`<button data-head=${`${layer}.${head}`} tabindex=${isSelected ? 0 : -1} aria-current=${isSelected} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
+  return html`<button data-head=${`${layer}.${head}`} tabindex=${isSelected ? 0 : -1} aria-current=${isSelected} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""} ${isLarge ? "large" : ""}`} onClick=${open}
     aria-label=${`${caption}: ${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
   </button>`;

@@ -11,12 +11,14 @@ import { usePromise, useReady, useShown } from "heed/views/hooks.js";
 /** @typedef {import("heed/data/ranking.js").Ranked} Ranked */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {{layer: number, head: number}} Head */
+/** @typedef {(head: Head) => void} Point  at a head of the ranking */
 
 const LISTED = 10; // heads
 const MOST_WORDS = 512; // of a text whose words are all buttons
 
-/** @param {ViewProps} props */
-export function PairFinder({ attention, settings, set }) {
+/** @param {ViewProps & {point?: Point}} props */
+export function PairFinder({ attention, settings, set, point }) {
   const { query, key } = settings;
   const ready = useReady(attention);
   const { hideSpecial, hideFirst, hidePadding } = settings;
@@ -40,7 +42,7 @@ export function PairFinder({ attention, settings, set }) {
     ${
       attention.layers * attention.heads > 1 &&
       (isHeld
-        ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} />`
+        ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} point=${point} />`
         : html`<p class="note before-ranking">Click a word to rank all heads by its weights.</p>`)
     }
   </section>`;
@@ -62,8 +64,8 @@ export function RankedHeads({ attention, settings, set, title, hasSmall = true }
     <${Ranking} attention=${attention} settings=${settings} set=${set} heads=${isCurrent ? value.ranked : []} /></section>`;
 }
 
-/** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[]}} props */
-function Ranking({ attention, settings, set, heads }) {
+/** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[], point?: Point}} props */
+function Ranking({ attention, settings, set, heads, point = () => {} }) {
   const { query, key, kind } = settings;
   return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from ${inQuotes(attention.rows[query].text)}`}${key === null ? "" : ` to ${inQuotes(attention.columns[key].text)}`}`}>
       ${heads.slice(0, LISTED).map(
@@ -72,7 +74,7 @@ function Ranking({ attention, settings, set, heads }) {
           head,
           weight,
           other,
-        }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head}
+        }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head} onPointerEnter=${() => point({ layer, head })} onFocus=${() => point({ layer, head })}
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
         ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${valueText(kind, weight)}</b>${
           other === null
