@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import copied, fragment, paste, percent, take, violations
+from tests.viewer.pages import copied, drawn, fragment, paste, percent, pixels, take, violations
 
 PAGE = "model=bert&text=the+cat+sat&view=compare"
 LONG = "the+dog+sat+on+the+mat+and+the+cat+was"
@@ -56,6 +56,28 @@ def test_texts_are_compared_in_one_head_and_heads_in_one_text(open_page):
     expect(titles.nth(2)).to_have_text("Difference: “the dog ran”, head 0 minus “the cat sat”, head 3")
     second_text(page).fill("the cat sat")
     expect(titles).to_have_text(["First: head 3", "Second: head 0", "Difference: head 0 minus head 3"])
+
+
+def test_maps_of_equal_words_point_and_zoom_together(open_page):
+    page = open_page(PAGE + "&head=1")
+    sides = page.locator(".sides section")
+    maps = sides.locator("[role=application]")
+    tips = sides.locator(".tip:visible")
+    box = maps.nth(1).bounding_box()
+    maps.nth(1).hover(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    expect(tips).to_have_count(3)
+    first, second, change = (re.fullmatch(r"(“.+” → “.+”) (.+)", text).groups() for text in tips.all_inner_texts())
+    assert first[0] == second[0] == change[0]
+    assert change[1].endswith("points")
+    before = [pixels(page, f".sides section:nth-child({place}) canvas", 0, 0, 150, 150) for place in (1, 2, 3)]
+    page.get_by_role("button", name="zoom in").click()  # there is one
+    page.mouse.move(5, 5)
+    expect(tips).to_have_count(0)
+    drawn(page)
+    after = [pixels(page, f".sides section:nth-child({place}) canvas", 0, 0, 150, 150) for place in (1, 2, 3)]
+    assert all((one != other).any() for one, other in zip(before, after, strict=True))
+    second_text(page).fill("the dog ran away")
+    expect(page.get_by_role("button", name="zoom in")).to_have_count(3)  # whose words differ
 
 
 def test_the_first_sentence_is_the_largest_change(open_page):

@@ -5,6 +5,7 @@ import re
 import numpy as np
 from playwright.sync_api import Page, expect
 
+from tests.support.waiting import until
 from tests.viewer.pages import EXAMPLE, SCORES, WORDS, drawn, fragment, pixels, show, take
 
 CANVAS = ".lines canvas"
@@ -94,6 +95,22 @@ def test_each_head_has_its_colour(open_page):
     other = colours()
     assert one != other
     assert len(both) > max(len(one), len(other)) > 0 < min(len(one), len(other))
+
+
+def test_each_query_has_its_strongest_lines_at_first(open_page):
+    scores = np.zeros((8, 8))
+    scores[:, :5] = np.log([9, 8, 7, 6, 5])  # of each query; the last three keys have equal weights
+    page = show(open_page, scores, WORDS, "Head")
+    assert ends(page) == [0, 1, 2]
+    drawing = take(page, "SVG").path().read_text()
+    assert drawing.count("<path") == 8 * 3
+    assert "The 3 strongest lines of each query." in drawing
+    page.get_by_role("combobox", name="lines").select_option("all")
+    until(lambda: len(ends(page)) > 3)
+    assert take(page, "SVG").path().read_text().count("<path") == 8 * 8
+    page.get_by_role("combobox", name="lines").select_option("the 3 strongest of each query")
+    page.locator(".queries [role=option]").nth(1).hover()
+    assert len(ends(page)) > 3  # those of one word are all drawn
 
 
 def test_lines_of_a_pair_are_told_apart(open_page):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import violations
+from tests.viewer.pages import percent, violations
 
 TEXT = "the cat sat on the mat"
 
@@ -39,6 +39,9 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
         assert f"head {head} " in text
     expect(page.locator(".thumbnail .outline")).to_have_count(len(pair))
     assert not violations(page)
+    page.locator(".ranking button").first.hover()
+    large = page.get_by_role("region", name="large head").get_by_role("heading")
+    expect(large).to_have_text(f"head {best}: “cat” → “mat” {percent(pair[best])}")
     page.locator(".ranking button").first.click()
     expect(page.get_by_role("tab", name="Head")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".headline")).to_contain_text(f"head {best}")

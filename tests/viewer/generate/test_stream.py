@@ -101,6 +101,7 @@ def test_an_alternative_goes_on_from_its_place(open_text, generate):
     expect_words(page, words)
     expect(page.locator(".word.chosen")).to_have_text([words[3]])
     expect_end(page)
+    expect(page.locator(".ending")).to_contain_text(f"{len(words)} tokens, 4 of them kept")
     own = page.get_by_role("region", name="next tokens").locator("[aria-current=true]")
     expect(own.locator(".name")).to_have_text(words[3])  # it stays selected,
     expect(own).to_be_focused()  # and keys go on from it
@@ -369,6 +370,15 @@ def test_another_prompt_forgets_the_choice(open_text, generate):
     expect_words(page, tokens(generate(text="the cat sat")))
     assert "chosen" not in fragment(page)
     assert "token" not in fragment(page)
+
+
+def test_a_text_that_fills_the_model_says_so(open_text, generate):
+    text = " ".join(["the cat sat"] * 12)
+    answer = generate(text=text)
+    assert answer["finish_reason"] == "length"
+    page = open_text(text=text)
+    said = f"{len(answer['generated'])} tokens, the most that the model has positions for"
+    expect(page.locator(".ending")).to_contain_text(said)
 
 
 def test_a_model_that_takes_ids(open_page, shared_server, generators, tmp_path_factory):

@@ -132,7 +132,7 @@ function lines(attention, bundles, settings, title) {
   const word = held < 0 ? null : { side: /** @type {"query" | "key"} */ (isFrom ? "query" : "key"), index: held };
   const ofHeads = bundles.map(({ head, shown: one }) => ({ shown: one, colour: colourOf(head) }));
   const most = largestOf(ofHeads, { word, isDrawn: () => true });
-  const hasAll = word !== null || settings.allLines;
+  const hasAll = word !== null || settings.allLines || n <= STRONGEST;
   const parts = ofHeads
     .flatMap(({ shown: one, colour }) => {
       const least = rows.map((_, i) => Math.max(FAINTEST, hasAll ? 0 : strongestOf(one, i, () => true)));
