@@ -5,6 +5,7 @@ import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSy
 
 const MODULES = "node_modules/";
 const VENDOR = "clients/heed_client/viewer/vendor/";
+const FONT = "@fontsource-variable/inter"; // of the page, which looks alike on all systems
 const BUNDLES = {
   preact: 'export * from "preact"; export * from "preact/hooks"; export { html } from "htm/preact";',
   d3: `export { scaleLinear, scaleSqrt } from "d3-scale"; export { rgb } from "d3-color";
@@ -37,6 +38,8 @@ const style = readFileSync(`${MODULES}katex/dist/katex.min.css`, "utf8");
 writeFileSync(`${VENDOR}katex.css`, style.replace(/,url\([^)]*\.(woff|ttf)\) format\("[^"]*"\)/g, ""));
 for (const font of readdirSync(`${MODULES}katex/dist/fonts`).filter((name) => name.endsWith(".woff2")))
   copyFileSync(`${MODULES}katex/dist/fonts/${font}`, `${VENDOR}fonts/${font}`);
+copyFileSync(`${MODULES}${FONT}/files/inter-latin-wght-normal.woff2`, `${VENDOR}fonts/Inter.woff2`);
+used.add(FONT);
 
 const licences = [...used].sort().map((name) => {
   const { version, license } = JSON.parse(readFileSync(`${MODULES}${name}/package.json`, "utf8"));

@@ -16,7 +16,11 @@ WITHOUT = ("vendor/katex.js",)  # only the server's page has formulas
 EXACT = 1 << 20  # up to this number, weights are float32; more are uint8
 LEVEL = 4  # of zlib: three times as fast as 6, for a twentieth more bytes
 MAX_WEIGHTS = 1 << 28  # 256 MiB in the browser
-POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src blob: data:"
+FONT = "vendor/fonts/Inter.woff2"  # as the style has it
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; "
+    "img-src blob: data:; font-src data:"
+)
 FRAME = '<iframe title="{title}" srcdoc="{page}" style="width: 100%; height: {height}px; border: 0"></iframe>'
 
 
@@ -117,11 +121,12 @@ def _document(data: Mapping[str, Any], title: str) -> str:
     }
     safe = json.dumps(data).replace("<", "\\u003c")
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    style = (VIEWER / "style.css").read_text("utf-8")
+    style = (VIEWER / "style.css").read_text("utf-8").replace(FONT, f"data:font/woff2;base64,{_base64(VIEWER / FONT)}")
     start = '<script type="module">import "heed/main.js";</script>'
     replacements = {
         "<title>Heed</title>": f"<title>{escape(title)}</title>\n{policy}",
         '<link rel="icon" href="./viewer/icon.svg?v=$VERSION">\n': "",
+        f'<link rel="preload" href="./viewer/{FONT}" as="font" type="font/woff2" crossorigin>\n': "",
         '<link rel="stylesheet" href="./viewer/style.css">': f"<style>{style}</style>",
         "$IMPORTS": json.dumps({"imports": imports}),
         '<script type="module" src="./viewer/main.js"></script>': f"{start}\n"

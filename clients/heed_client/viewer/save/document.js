@@ -5,7 +5,9 @@ import { fromAttention, fromPicture } from "heed/save/saved.js";
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
-const POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src blob: data:";
+const POLICY =
+  "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src blob: data:; font-src data:";
+const FONT = "vendor/fonts/Inter.woff2"; // as the style has it
 const FORBIDDEN = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu; // in XML 1.0
 const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
 
@@ -79,10 +81,15 @@ async function modules() {
 /** @param {Uint8Array} bytes */
 const base64 = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 
+/** The style, with the font as a data: URL. */
 async function sheet() {
   const link = document.querySelector("link[rel=stylesheet]");
-  if (link instanceof HTMLLinkElement) return (await fetch(link.href)).text();
-  return document.querySelector("style")?.textContent ?? "";
+  if (!(link instanceof HTMLLinkElement)) return document.querySelector("style")?.textContent ?? "";
+  const [style, font] = await Promise.all([
+    fetch(link.href).then((response) => response.text()),
+    fetch(new URL(FONT, link.href)).then((response) => response.arrayBuffer()),
+  ]);
+  return style.replace(FONT, `data:font/woff2;base64,${base64(new Uint8Array(font))}`);
 }
 
 /** Text for HTML and XML, without what XML forbids. @param {string} text */

@@ -101,8 +101,8 @@ export function HeatMap({
       [...names.columns, ...above],
     ];
     return layout(shown, rows, columns, Math.max(1, width), height, lowest, counts);
-  }, [names, width, screen, beside, own, below, lowest]);
-  const words = useMemo(() => new Words(), [plot.font]);
+  }, [names, width, screen, beside, own, below, lowest, theme]); // with the theme the font may change
+  const words = useMemo(() => new Words(), [plot]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },

@@ -132,7 +132,7 @@ function Text({ attention, settings, set, shown }) {
   }, [shown, attention]);
   useLayoutEffect(() => {
     for (const text of Object.values(live.texts)) text.measure();
-  }, [shown, attention, size]);
+  }, [shown, attention, size, theme]);
   useLayoutEffect(() => {
     live.mark = "";
   }, [theme]);

@@ -60,7 +60,7 @@ export function layout(shown, rows, columns, width, height, lowest, most = shown
 }
 
 /** @param {number} px */
-const fontOf = (px) => `${px}px system-ui, sans-serif`;
+const fontOf = (px) => `${px}px Inter, system-ui, sans-serif`;
 
 const measure = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
 
