@@ -133,6 +133,22 @@ def test_a_large_window_has_high_rows(open_page, url):
     assert heights[0] < heights[1] < heights[2] == pytest.approx(heights[3], rel=0.1)
 
 
+def test_texts_with_the_same_tokens_are_not_measured(open_patch):
+    """Words outside of the vocabulary are one token."""
+    page = open_patch(text="the animal zyx", source="the animal qwv")
+    expect(page.locator(".ending[role=status]")).to_have_text(
+        "Both texts have the same tokens: “<unk> zyx” and “<unk> qwv” are one to the model."
+    )
+    expect(page.get_by_role("button", name="Measure")).to_be_disabled()
+    expect(page.locator(HEAT_MAP)).to_have_count(0)
+    other = page.get_by_role("textbox", name="other text")
+    other.fill("the street zyx")
+    expect_measured(page, 10)
+    other.fill("the animal zyx")
+    expect(page.locator(".ending[role=status]")).to_have_text("Both texts have the same tokens: write another text.")
+    expect(page.locator(".stale-grid")).to_have_count(1)
+
+
 def test_other_choices_are_sent(open_patch, ask):
     """Heads without their weights, and positions of which the other text has a counterpart."""
     page = open_patch()

@@ -7,6 +7,8 @@ import {
   cellIntervention,
   changedOutput,
   emptyGrid,
+  hasSameTokens,
+  idsAt,
   likeliest,
   likelyTokens,
   otherInput,
@@ -89,12 +91,18 @@ export function useSweep(answer, settings) {
   const defaults = useMemo(() => (choices && next ? defaultTokens(next.own, next.other) : []), [next]);
   const tokens = choices?.tokens.map((token, i) => token || defaults[i] || "") ?? [];
   const count = choices ? (TOKENS[choices.metric] ?? 0) : 0;
+  const aligned = useMemo(
+    () => (answer && choices && theirs ? alignedWords(answer.input, theirs, choices.at) : []),
+    [answer?.input, choices?.at, theirs],
+  );
   const needed =
     choices && (isFrom || choices.action === "add") && !wanted.trim()
       ? "Type another text, whose activations are taken."
-      : (hasTokens && !next) || tokens.slice(0, count).every(Boolean)
-        ? ""
-        : "Write the tokens that are compared.";
+      : answer && theirs && hasSameTokens(answer.input, theirs)
+        ? sameness(aligned)
+        : (hasTokens && !next) || tokens.slice(0, count).every(Boolean)
+          ? ""
+          : "Write the tokens that are compared.";
   const isReady =
     isShown && !needed && (!isFrom || theirs !== null) && (!count || tokens.slice(0, count).every(Boolean));
   const asked = useMemo(
@@ -139,11 +147,6 @@ export function useSweep(answer, settings) {
     [state, isOwn, choices?.cell],
   );
   const cell = useCell(answer, settings, sweep, grid);
-  const aligned = useMemo(
-    () =>
-      answer && choices && theirs ? alignedWords(wordsAt(answer.input, choices.at), wordsAt(theirs, choices.at)) : [],
-    [answer?.input, choices?.at, theirs],
-  );
   if (!isShown || !choices) return null;
   const isCurrent = state.key === key;
   const suggested = [...(next?.other ?? []), ...(next?.own ?? [])];
@@ -202,15 +205,25 @@ function maskIn({ model, input }) {
   return place >= 0 ? place : null;
 }
 
-/** Each token of the text, with the token that replaces it. @param {import("heed/data/attention.js").Label[]} own
- *  @param {import("heed/data/attention.js").Label[]} other @returns {Aligned[]} */
-function alignedWords(own, other) {
+/** Each token of the text, with the token that replaces it.
+ *  @param {import("heed/server/run.js").Input} input @param {import("heed/server/run.js").Input} theirs @param {string} at  site
+ *  @returns {Aligned[]} */
+function alignedWords(input, theirs, at) {
+  const [own, other] = [wordsAt(input, at), wordsAt(theirs, at)];
+  const [ownIds, otherIds] = [idsAt(input, at), idsAt(theirs, at)];
   const places = new Map(pairsOf(own, other).map((pair) => [pair.own, pair.other]));
   return own.map(({ text }, i) => {
     const place = places.get(i);
-    const theirs = place === undefined ? null : other[place].text;
-    return { own: text, other: theirs, isSame: theirs === text };
+    if (place === undefined) return { own: text, other: null, isSame: false };
+    return { own: text, other: other[place].text, isSame: ownIds[i] === otherIds[place] };
   });
+}
+
+/** That both texts have the same tokens, with two words of one token if there are any. @param {Aligned[]} aligned */
+function sameness(aligned) {
+  const words = aligned.find(({ own, other }) => own !== other);
+  const why = words ? `“${words.own}” and “${words.other}” are one to the model` : "write another text";
+  return `Both texts have the same tokens: ${why}.`;
 }
 
 /** The run with the pinned cell's change alone.

@@ -42,6 +42,19 @@ export function wordsAt({ source, target }, at, axis = "positions") {
   return isOfEncoder || target.length === 0 ? source : target;
 }
 
+/** The ids of these words. @param {Input} input @param {string} at */
+export const idsAt = (input, at) =>
+  Array.from(
+    input.tensors[wordsAt(input, at) === input.target ? "decoder_input_ids" : "input_ids"]?.data ?? [],
+    Number,
+  );
+
+/** Whether both texts are the same for the model. @param {Input} one @param {Input} other */
+export const hasSameTokens = (one, other) =>
+  ["input_ids", "decoder_input_ids"].every(
+    (name) => String(one.tensors[name]?.data) === String(other.tensors[name]?.data),
+  );
+
 /** The tokens of the text that have a counterpart in the other one. @param {Label[]} own @param {Label[]} other @returns {Pair[]} */
 export function pairsOf(own, other) {
   const isSameLength = own.length === other.length;

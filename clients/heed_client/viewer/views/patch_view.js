@@ -54,7 +54,7 @@ export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions
     ${!actions && grid && html`<p class="note">${measurementOf(grid)}</p><${Alignment} aligned=${aligned} />`}
     ${
       grid &&
-      html`<p class="on-paper">${measurementOf(grid)}</p><div class=${actions && !actions.isCurrent && !actions.needed ? "stale-grid" : ""}>
+      html`<p class="on-paper">${measurementOf(grid)}</p><div class=${actions && !actions.isCurrent ? "stale-grid" : ""}>
       <${Strongest} grid=${grid} />
       <${GridMap} grid=${grid} settings=${settings} change=${change} />
       <div class="places"><div><${Largest} grid=${grid} change=${change} /></div>
