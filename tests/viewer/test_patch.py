@@ -99,9 +99,13 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     ends = answer["unchanged"], answer["values"][layer][position]
     before, after = (f"{value:.4g}".replace("-", "−") for value in ends)
     expect(page.locator(".strongest")).to_contain_text(f"{said}: {before} → {after}")
-    lines = page.locator(".explained small").all_inner_texts()
-    assert lines[:2] == ["One place at a time is replaced by the other text’s activation.", HIDDEN]
-    assert "The logit of the first token minus that of the second." in lines
+    meaning = page.locator(".meaning")
+    expect(meaning).to_have_text(
+        "insert the other text’s: One place at a time is replaced by the other text’s activation."
+    )
+    for name, text in (("at", HIDDEN), ("measure", "The logit of the first token minus that of the second.")):
+        page.get_by_role("combobox", name=name, exact=True).focus()
+        expect(meaning).to_contain_text(text)
     aligned = page.get_by_role("list", name="what is put in their place").get_by_role("listitem")
     expect(aligned).to_have_count(7)
     expect(aligned.nth(2)).to_have_text("animal in its place street")
@@ -131,6 +135,19 @@ def test_a_large_window_has_high_rows(open_page, url):
         expect_measured(page, 14)
         heights.append(page.locator(HEAT_MAP).bounding_box()["height"])
     assert heights[0] < heights[1] < heights[2] == pytest.approx(heights[3], rel=0.1)
+
+
+def test_a_pinned_cell_is_told_beside_the_grid_which_stays_in_its_place(open_page, url):
+    link = urlencode({"model": "gpt", "text": TEXT, "view": "patch"})
+    page = open_page(link, url=url, viewport={"width": 1600, "height": 900})
+    expect_measured(page, 14)
+    before = page.locator(HEAT_MAP).bounding_box()
+    click_cell(page, 1, 2, (2, 7))
+    expect(page.get_by_role("region", name="next tokens")).to_be_visible()
+    after, pinned = page.locator(HEAT_MAP).bounding_box(), page.locator(".pinned").bounding_box()
+    assert after == before
+    assert pinned["x"] >= after["x"] + after["width"]
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
 
 
 def test_texts_with_the_same_tokens_are_not_measured(open_patch):

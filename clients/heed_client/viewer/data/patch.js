@@ -77,6 +77,8 @@ export const MEANINGS = {
     cosine_distance: "How far the output turns; 0 means no change.",
   },
   position: "The prediction after this token is measured.",
+  times: "How often the direction is added; below 0 it is subtracted.",
+  renormalise: "The other weights of the query grow until they sum to 1.",
 };
 
 /** Metrics that are 0 without changes, and never below. */

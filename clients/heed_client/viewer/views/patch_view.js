@@ -1,6 +1,7 @@
 // Changes activations at one place at a time, to another text's, to zero or to the mean; a heat map shows the effects.
 import { html, useId, useMemo, useState } from "vendor/preact.js";
 import {
+  ACTIONS,
   actionsOf,
   axesOf,
   cellTitle,
@@ -55,10 +56,9 @@ export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions
     ${
       grid &&
       html`<p class="on-paper">${measurementOf(grid)}</p><div class=${actions && !actions.isCurrent ? "stale-grid" : ""}>
-      <${Strongest} grid=${grid} />
-      <${GridMap} grid=${grid} settings=${settings} change=${change} />
-      <div class="places"><div><${Largest} grid=${grid} change=${change} /></div>
-      <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div></div>`
+      <div class="places"><div><${Strongest} grid=${grid} /><${GridMap} grid=${grid} settings=${settings} change=${change} /></div>
+      <div class="place"><div><${Largest} grid=${grid} change=${change} /></div>
+      <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div></div></div>`
     }`;
 }
 
@@ -94,6 +94,19 @@ function Parameters({ actions, change, grid, aligned }) {
     return Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
   };
   const isRunning = isCurrent && grid?.status === "running";
+  /** The controls, each with a name and what it means. @type {Record<string, [string, string]>} */
+  const meanings = {
+    change: [ACTIONS[action], MEANINGS.change[action]],
+    at: [siteTitle(at), siteMeaning(at)],
+    grid: ["grid", MEANINGS.grid],
+    ...Object.fromEntries(free.map((axis) => [axis, [axis, MEANINGS.fixed]])),
+    times: ["times", MEANINGS.times],
+    renormalise: ["renormalise", MEANINGS.renormalise],
+    measure: [metrics[metric], MEANINGS.measure[metric]],
+    position: [model.tokenizer?.next_tokens ? "after" : "at token", MEANINGS.position],
+  };
+  const [told, setTold] = useState("change"); // the control that was reached or pointed at last
+  const [name, meaning] = meanings[told] ?? meanings.change;
   return html`${
     (action === "from" || action === "add") &&
     html`<div class="other-text text">
@@ -102,21 +115,21 @@ function Parameters({ actions, change, grid, aligned }) {
       ${action === "add" && html`<${TextBox} label="less that of" value=${minus} onText=${(/** @type {string} */ minus) => change({ minus })} />`}
       <${Alignment} aligned=${aligned} /></div>`
   }
-    <div class="explained"><div role="group" aria-label="what is changed">
-      <${Told} text=${MEANINGS.change[action]}><${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} /><//>
-      <${Told} text=${siteMeaning(at)}><${Choice} label="at" value=${at} options=${Object.fromEntries(sites.map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} /><//>
-      ${Object.keys(grids).length > 1 && html`<${Told} text=${MEANINGS.grid}><${Choice} label="grid" value=${over} options=${grids} onChange=${(/** @type {string} */ over) => change({ over, fixed: {}, cell: null })} /><//>`}
-      ${free.map((axis) => html`<${Told} text=${MEANINGS.fixed}><${Choice} label=${axis} value=${choices.fixed[axis] ?? ""} options=${{ ...indices(axis), "": "all" }} onChange=${(/** @type {string} */ value) => fix(axis, value)} /><//>`)}
+    <div class="parameters"><div class="tools" role="group" aria-label="what is changed">
+      <${Told} name="change" tell=${setTold}><${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} /><//>
+      <${Told} name="at" tell=${setTold}><${Choice} label="at" value=${at} options=${Object.fromEntries(sites.map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} /><//>
+      ${Object.keys(grids).length > 1 && html`<${Told} name="grid" tell=${setTold}><${Choice} label="grid" value=${over} options=${grids} onChange=${(/** @type {string} */ over) => change({ over, fixed: {}, cell: null })} /><//>`}
+      ${free.map((axis) => html`<${Told} name=${axis} tell=${setTold}><${Choice} label=${axis} value=${choices.fixed[axis] ?? ""} options=${{ ...indices(axis), "": "all" }} onChange=${(/** @type {string} */ value) => fix(axis, value)} /><//>`)}
       ${
         action === "add" &&
-        html`<${Told} text="How often the direction is added; below 0 it is subtracted."><label>times <input type="range" min=${-MOST} max=${MOST} step="0.5" value=${scale} onInput=${(/** @type {any} */ event) => change({ scale: Number(event.currentTarget.value) })} />
+        html`<${Told} name="times" tell=${setTold}><label>times <input type="range" min=${-MOST} max=${MOST} step="0.5" value=${scale} onInput=${(/** @type {any} */ event) => change({ scale: Number(event.currentTarget.value) })} />
         <${NumberField} aria-label="times" value=${scale} step="0.5" onNumber=${(/** @type {number | undefined} */ scale) => change({ scale })} /></label><//>`
       }
-      ${action === "scale" && at.endsWith("weights") && html`<${Told} text="The other weights of the query grow until they sum to 1."><${Switch} label="renormalise" checked=${renormalize} onChange=${(/** @type {boolean} */ renormalize) => change({ renormalize })} /><//>`}
+      ${action === "scale" && at.endsWith("weights") && html`<${Told} name="renormalise" tell=${setTold}><${Switch} label="renormalise" checked=${renormalize} onChange=${(/** @type {boolean} */ renormalize) => change({ renormalize })} /><//>`}
       <${FieldError} id=${id} name="intervention" errors=${errors} /><${FieldError} id=${id} name="over" errors=${errors} />
     </div>
-    <div role="group" aria-label="what is measured">
-      <${Told} text=${MEANINGS.measure[metric]}><${Choice} label="measure" value=${metric} options=${metrics} onChange=${(/** @type {any} */ metric) => change({ metric })} />
+    <div class="tools" role="group" aria-label="what is measured">
+      <${Told} name="measure" tell=${setTold}><${Choice} label="measure" value=${metric} options=${metrics} onChange=${(/** @type {any} */ metric) => change({ metric })} />
       <span class="token-pair">${Array.from({ length: TOKENS[metric] ?? 0 }, (_, i) => {
         const write = (/** @type {string} */ text) =>
           change({ tokens: tokens.map((token, j) => (i === j ? text || (defaults[i] ?? "") : token)) });
@@ -125,7 +138,7 @@ function Parameters({ actions, change, grid, aligned }) {
           ...${invalid(id, "metric", errors)} /></label>${value.startsWith("#") && known[value] && html`<span>“${known[value]}”</span>`}`;
       })}</span><//>
       <datalist id=${`${id}-tokens`}>${Object.entries(known).map(([token, name]) => html`<option value=${token} label=${token.startsWith("#") ? `${token} “${name}”` : token}></option>`)}</datalist>
-      ${isOfPosition(model, metric) && html`<${Told} text=${MEANINGS.position}><${Choice} label=${model.tokenizer?.next_tokens ? "after" : "at token"} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} /><//>`}
+      ${isOfPosition(model, metric) && html`<${Told} name="position" tell=${setTold}><${Choice} label=${meanings.position[0]} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} /><//>`}
       <div class="tools">${
         isRunning
           ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
@@ -133,13 +146,16 @@ function Parameters({ actions, change, grid, aligned }) {
       }
       <span class="ending" role="status">${needed || statusOf(actions, grid)}</span>
       ${isRunning && html`<progress aria-label="measured rows" max=${grid.values.length} value=${grid.values.filter(([first]) => first !== null).length}></progress>`}</div>
-    </div></div>
+    </div>
+    <p class="note meaning"><b>${name}</b>: ${meaning}</p></div>
     ${["metric", "position"].map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}
     ${error && !isTold && html`<p role="alert">${error.message}</p>`}`;
 }
 
-/** Controls, and below them a line about the choice. @param {{text: string, children?: unknown}} props */
-const Told = ({ text, children }) => html`<div><div class="tools">${children}</div><small>${text}</small></div>`;
+/** A control whose meaning is told when it is reached or pointed at.
+ *  @param {{name: string, tell: (name: string) => void, children?: unknown}} props */
+const Told = ({ name, tell, children }) =>
+  html`<span class="told" onFocusIn=${() => tell(name)} onPointerEnter=${() => tell(name)}>${children}</span>`;
 
 /** A field for a token, which keeps the typed text until it is left. @param {{value: string, onToken: (text: string) => void} & Record<string, unknown>} props */
 function TokenField({ value, onToken, ...attributes }) {
