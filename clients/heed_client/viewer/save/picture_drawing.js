@@ -17,7 +17,7 @@ import {
 import { escape } from "heed/save/document.js";
 import { fromPicture } from "heed/save/saved.js";
 import { placeOf } from "heed/views/comparison.js";
-import { COARSE, FADED, PatchDrawing } from "heed/views/draw/patches.js";
+import { FADED, isCoarse, PatchDrawing } from "heed/views/draw/patches.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -83,7 +83,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, text = "")
     `<filter id="faded" color-interpolation-filters="sRGB"><feColorMatrix type="saturate" values="${round(1 - FADED * opacity)}"/></filter>`,
     heading(name),
     ...others.parts,
-    `<symbol id="picture" viewBox="0 0 ${width} ${height}"><image width="${width}" height="${height}" preserveAspectRatio="none"${zoom < COARSE ? "" : ' style="image-rendering: pixelated"'} filter="url(#faded)" href="${fromPicture(seen).url}"/></symbol>`,
+    `<symbol id="picture" viewBox="0 0 ${width} ${height}"><image width="${width}" height="${height}" preserveAspectRatio="none"${isCoarse(image) ? ' style="image-rendering: pixelated"' : ""} filter="url(#faded)" href="${fromPicture(seen).url}"/></symbol>`,
     ...coloured(drawing, [width, height], weights, table, opacity, EDGE, top),
     ring,
     place === null

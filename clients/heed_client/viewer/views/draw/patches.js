@@ -8,11 +8,14 @@ import { prepare, themeColours } from "heed/views/draw/canvas.js";
 /** @typedef {import("heed/data/picture.js").Weights} Weights */
 
 const [LEAST, BESIDE] = [0.5, 560]; // a picture takes half of the window's height, or all but so many px
-export const COARSE = 8; // px of a pixel that is drawn as a square
+const COARSE = 48; // px of the longer side of a picture whose pixels are drawn as squares
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
 /** px of the height of a picture, at most. */
 export const tallest = () => Math.max(innerHeight * LEAST, innerHeight - BESIDE);
+
+/** Whether the pixels of a picture are drawn as squares, at any size. @param {Seen["image"]} image */
+export const isCoarse = ({ width, height }) => Math.max(width, height) < COARSE;
 
 /** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame
  *  @param {number} [height]  px */
@@ -63,7 +66,7 @@ export class PatchDrawing {
   paint(canvas, image, weights, table, opacity) {
     const [width, height] = [image.width * this._scale, image.height * this._scale];
     const context = prepare(canvas, width, height);
-    context.imageSmoothingEnabled = this._scale < COARSE;
+    context.imageSmoothingEnabled = !isCoarse(image);
     context.imageSmoothingQuality = "high";
     const strongest = Math.min(1, Math.max(0, opacity));
     context.drawImage(image, 0, 0, width, height);
