@@ -150,11 +150,23 @@ def test_pointer_and_keys_select_patches(open_model, vision):
     page = open_model("vit", VALUES)
     expect_row(page, weights[0])
     canvas, selection, tip = page.locator(CANVAS), page.locator(".selection"), page.locator(".picture .tip")
+    headline = page.locator(".headline")
     canvas.hover(position=middle(page, 3, 5))
-    expect(tip).to_have_text(f"row 3, column 5: {percent(weights[0, 24])}")
-    canvas.click(position=middle(page, 1, 2))
-    expect(selection).to_contain_text("row 1, column 2 looks at")
+    expect(tip).to_have_text(f"“[CLS]” → row 3, column 5: {percent(weights[0, 24])}")
+    expect(headline).to_contain_text("row 3, column 5 looks most at")
+    expect(headline.locator("b")).to_have_text(percent(weights[24, 1:].max()))
+    expect_row(page, weights[0])  # it is not pinned
+    for said in (
+        "row 1, column 2 looks at",
+        "“[CLS]” (0) looks at",
+        "row 1, column 2 looks at",
+    ):  # pinned, unpinned, pinned
+        canvas.click(position=middle(page, 1, 2))
+        expect(selection).to_contain_text(said)
     expect_row(page, weights[9])
+    canvas.hover(position=middle(page, 3, 5))
+    expect(tip).to_have_text(f"row 1, column 2 → row 3, column 5: {percent(weights[9, 24])}")
+    expect(headline).to_contain_text("row 1, column 2 looks most at")
     canvas.press("ArrowDown")
     canvas.press("ArrowRight")
     expect(selection).to_contain_text("row 2, column 3 looks at")
@@ -165,7 +177,7 @@ def test_pointer_and_keys_select_patches(open_model, vision):
     expect(selection).to_contain_text("row 0, column 0 is looked at by")
     expect_row(page, weights[:, 1])
     canvas.hover(position=middle(page, 2, 2))
-    expect(tip).to_have_text(f"row 2, column 2: {percent(weights[15, 1])}")
+    expect(tip).to_have_text(f"row 2, column 2 → row 0, column 0: {percent(weights[15, 1])}")
     assert "key=1" in fragment(page)
     canvas.press("Escape")
     expect(selection).to_contain_text("“[CLS]” (0) is looked at by")

@@ -58,7 +58,7 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
     picture.hover(position={"x": box["width"] * 0.4, "y": box["height"] * 0.9})  # row 3, column 1
     first = answer.tokens.index("<image>")
     tip = page.locator(".picture .tip")
-    expect(tip).to_have_text(f"row 3, column 1: {percent(weights[last, first + 13])}")
+    expect(tip).to_have_text(f"“{answer.tokens[last]}” → row 3, column 1: {percent(weights[last, first + 13])}")
     assert "text=the+cat+sat" in fragment(page)
 
 

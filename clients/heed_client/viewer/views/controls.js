@@ -3,6 +3,10 @@ import { html, useState } from "vendor/preact.js";
 import { minus } from "heed/data/display.js";
 import { isTrained } from "heed/server/api.js";
 
+/** A hint for a device whose pointer can be over a thing without a click, or for fingers.
+ *  @template T @param {T} pointing @param {T} tapping */
+export const hint = (pointing, tapping) => (matchMedia("(hover: none)").matches ? tapping : pointing);
+
 /** @typedef {Record<string, string | Record<string, string>>} Choices  titles by name; those of a group by the group's title */
 
 /**

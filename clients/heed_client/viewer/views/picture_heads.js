@@ -25,7 +25,7 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wid
   if (attention.heads < 2 || value?.attention !== attention || value.layer !== layer) return null;
   const where = attention.layers > 1 ? ` of ${attention.axis} ${layer}` : "";
   const { columns, side } = grid(attention.heads, width, seen.image);
-  return html`<section class="picture-heads" aria-label="every head"><h2>The same in every head${where}</h2>
+  return html`<section class="picture-heads" aria-label="every head"><h2>The same in every head${where}, each on its own scale of colours</h2>
     <div class="head-pictures" style=${{ "--columns": columns, "--side": `${side}px` }}>${value.rows.map(
       (row, index) => {
         const own = coloured(row, weights.hidden, seen.patches, weights.isDiverging, settings);

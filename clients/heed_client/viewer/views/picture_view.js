@@ -1,5 +1,5 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
-import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { isOfWeights, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
 import { beyond, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { openingToken } from "heed/data/tokens.js";
@@ -7,7 +7,7 @@ import { css, picturePalette, textOn } from "heed/data/palettes.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
-import { Choice } from "heed/views/controls.js";
+import { Choice, hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 import { PictureHeads } from "heed/views/picture_heads.js";
 
@@ -19,6 +19,7 @@ import { PictureHeads } from "heed/views/picture_heads.js";
 const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
 const BETWEEN = 32; // px between it and the heads
+const HINT = hint("Point at a patch to see its weights; click to pin it.", "Tap a patch to see its weights.");
 
 /** @param {PictureProps} props */
 export function PictureView(props) {
@@ -40,7 +41,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
-  const hover = useRef(/** @type {number | null} */ (null)); // position of the patch under the pointer
+  const [pointed, setPointed] = useState(/** @type {number | null} */ (null)); // position of the patch under the pointer
   const size = useSize(frame);
   const theme = useTheme();
   const table = useMemo(
@@ -49,11 +50,11 @@ function Picture({ attention, settings, set, shown, seen }) {
   );
   const held = direction === "from" ? settings.query : settings.key;
   const first = useMemo(() => firstOf(attention, shown, patches, direction), [shown, direction]);
-  const place = held ?? first;
-  const weights = useMemo(
-    () => weightsOf(shown, attention.m, patches, direction, place, settings),
-    [shown, direction, place, settings.scale],
-  );
+  const selected = held ?? first;
+  const place = selected === first && pointed !== null ? pointed : selected; // pointing shows a patch until one is pinned
+  const weightsAt = (/** @type {number} */ position) =>
+    weightsOf(shown, attention.m, patches, direction, position, settings);
+  const weights = useMemo(() => weightsAt(place), [shown, direction, place, settings.scale]);
   const { rows, columns } = patches;
   const scale = scaleOf(image, size.width < WIDE || attention.heads < 2 ? size.width : SHARE * size.width);
   const [width, height] = [image.width * scale, image.height * scale];
@@ -69,39 +70,35 @@ function Picture({ attention, settings, set, shown, seen }) {
     if (!element || !(width > 0)) return;
     drawing.paint(element, image, weights, table, settings.opacity);
     if (drawing.isPatch(place)) drawing.outline(element, place, "mark", 3);
-    if (hover.current !== null && hover.current !== place) drawing.outline(element, hover.current, "text", 1);
+    if (pointed !== null && pointed !== place) drawing.outline(element, pointed, "text", 1);
     placeTip();
   });
-  const weightOf = (/** @type {number} */ position) =>
-    weights.hidden[position] ? "hidden" : valueText(settings.kind, weights.values[position], shown.error);
+  const weightOf = (/** @type {number} */ position, of = weights) =>
+    of.hidden[position] ? "hidden" : valueText(settings.kind, of.values[position], shown.error);
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
-    element.hidden = hover.current === null;
-    if (hover.current === null) return;
-    element.textContent = `${attention.columns[hover.current].text}: ${weightOf(hover.current)}`;
-    const { x, y } = drawing.place(hover.current);
+    element.hidden = pointed === null;
+    if (pointed === null) return;
+    const ends = [selected, pointed].map((position) => inQuotes(attention.rows[position].text));
+    const pair = (direction === "from" ? ends : ends.reverse()).join(" → ");
+    element.textContent = `${pair}: ${weightOf(pointed, weightsAt(selected))}`;
+    const { x, y } = drawing.place(pointed);
     const [right, below] = [x + drawing.side + 6, y + drawing.side + 6];
     const left = right + element.offsetWidth > width ? Math.max(0, x - 6 - element.offsetWidth) : right;
     const top = below + element.offsetHeight > height ? Math.max(0, y - 6 - element.offsetHeight) : below;
     element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
   };
-  useLayoutEffect(() => {
-    hover.current = null;
-  }, [attention]);
+  useLayoutEffect(() => setPointed(null), [attention]);
   useEffect(paint);
 
   const patchAt = (/** @type {PointerEvent | MouseEvent} */ event) =>
     drawing.at(/** @type {HTMLElement} */ (canvas.current), event);
-  const point = (/** @type {number | null} */ position) => {
-    if (hover.current === position) return;
-    hover.current = position;
-    paint();
-  };
+  const point = (/** @type {PointerEvent} */ event) => event.pointerType === "touch" || setPointed(patchAt(event));
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = event.key === "Escape" ? first : moved(place, event.key, patches);
+    const next = event.key === "Escape" ? first : moved(selected, event.key, patches);
     if (next === null) return;
-    hover.current = null;
+    setPointed(null);
     select(next);
     event.preventDefault();
   };
@@ -129,13 +126,13 @@ function Picture({ attention, settings, set, shown, seen }) {
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
         tabindex="0" role="application" aria-roledescription="picture"
         aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what ${name} ${LOOKS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
-        onPointerMove=${(/** @type {PointerEvent} */ event) => point(patchAt(event))} onPointerLeave=${() => point(null)}
+        onPointerMove=${point} onPointerLeave=${() => setPointed(null)}
         onClick=${(/** @type {MouseEvent} */ event) => {
           const position = patchAt(event);
-          if (position !== null) select(position);
+          if (position !== null) select(position === selected ? first : position);
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
-      <p class="note">Click a patch to select it. Row 0, column 0 is at the upper left.</p></div>
+      <p class="note">${HINT} Row 0, column 0 is at the upper left.</p></div>
       <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights}
         width=${size.width < WIDE ? size.width : size.width - width - BETWEEN} />
     </div>`;
