@@ -242,7 +242,7 @@ def test_fingers_hold_cells_zoom_and_scroll(open_page):
     page.touchscreen.tap(*centre(page, 1, 4))
     expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4)")
     page.touchscreen.tap(*centre(page, 1, 4))
-    expect(page.locator(".selection")).to_contain_text("Point at a token")
+    expect(page.locator(".selection")).to_contain_text("Tap a token")
     session = page.context.new_cdp_session(page)
 
     def fingers(kind: str, *points: tuple[float, float]) -> None:
@@ -260,7 +260,7 @@ def test_fingers_hold_cells_zoom_and_scroll(open_page):
     after = cells(page, 8, 8)
     assert (before > 0.6).sum() == 7
     assert (after > 0.6).sum() > 14  # the same cell is larger, and nothing was held
-    expect(page.locator(".selection")).to_contain_text("Point at a token")
+    expect(page.locator(".selection")).to_contain_text("Tap a token")
     assert page.evaluate("visualViewport.scale") == pytest.approx(1, abs=0.01)
     page.get_by_role("button", name="whole matrix").tap()
     start = page.evaluate("scrollY")

@@ -2,6 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { edgeCut } from "heed/data/patch.js";
 import { changedLooks, combinationsOf, Display, Shown } from "heed/page/legibility.js";
+import { hint } from "heed/views/controls.js";
 import { useOpen } from "heed/views/hooks.js";
 import { ModelView } from "heed/views/model_view.js";
 import { HeadView } from "heed/views/head_view.js";
@@ -41,7 +42,10 @@ export const VIEWS = {
 const POINTED = ["head", "matrix", "tokens", "picture"]; // views of one answer in which a token can be pointed at
 
 /** What is written before a word is pinned, if it is not the same as elsewhere; Tokens says it above. @type {Record<string, string>} */
-const HINTS = { head: "Point at a word; click, or press Enter, to pin it. Escape unpins it.", tokens: "" };
+const HINTS = {
+  head: hint("Point at a word; click, or press Enter, to pin it. Escape unpins it.", "Tap a word to pin it."),
+  tokens: "",
+};
 
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 

@@ -7,7 +7,7 @@ import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { placeOf } from "heed/views/comparison.js";
-import { arrowKeys } from "heed/views/controls.js";
+import { arrowKeys, hint } from "heed/views/controls.js";
 import { drawn, globalMax, usePromise, useReady } from "heed/views/hooks.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
@@ -100,7 +100,7 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
   const large = pointed && pointed.layer < layers && pointed.head < heads ? pointed : settings;
   const isLargeHere = attention.isSmall && large.layer * heads + large.head < ready;
   return html`<p class="note meaning">Each square is a head: queries from top to bottom, keys from left to right, stronger colours for larger
-      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">Point at one to see it large. </span>`}Click one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
+      weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">${hint("Point at one to see it large.", "")} </span>`}${hint("Click", "Tap")} one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
     <div class="heads-beside"><div class=${`thumbnails ${isGrid ? "of-layers" : ""}`} role="group" aria-label="heads" onKeyDown=${arrowKeys} onPointerOver=${point} onFocusIn=${point} style=${{ "--heads": heads, "--rows": layers <= FEW ? layers : 1 }}>

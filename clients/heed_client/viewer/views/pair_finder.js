@@ -4,7 +4,7 @@ import { valueText } from "heed/data/display.js";
 import { briefly, inQuotes } from "heed/data/picture.js";
 import { leftOut, rank } from "heed/data/ranking.js";
 import { placeOf } from "heed/views/comparison.js";
-import { arrowKeys } from "heed/views/controls.js";
+import { arrowKeys, hint } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -43,7 +43,7 @@ export function PairFinder({ attention, settings, set, point }) {
       attention.layers * attention.heads > 1 &&
       (isHeld
         ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} point=${point} />`
-        : html`<p class="note before-ranking">Click a word to rank all heads by its weights.</p>`)
+        : html`<p class="note before-ranking">${hint("Click", "Tap")} a word to rank all heads by its weights.</p>`)
     }
   </section>`;
 }

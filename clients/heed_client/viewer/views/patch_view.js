@@ -29,7 +29,7 @@ import { FieldError, invalid } from "heed/page/input/field.js";
 import { wordsAt } from "heed/server/sweep.js";
 import { OutputChanges } from "heed/views/ablate_view.js";
 import { NextTokens } from "heed/views/chances.js";
-import { Choice, NumberField, Switch } from "heed/views/controls.js";
+import { Choice, hint, NumberField, Switch } from "heed/views/controls.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
@@ -296,7 +296,7 @@ function Largest({ grid, change }) {
 function Pinned({ grid, run, change, hasRun }) {
   const pinned = pinnedIn(grid);
   if (!pinned)
-    return html`<p class="note">Point at a cell to see its number${hasRun ? "; click it to see what the model answers with this change" : ""}.</p>`;
+    return html`<p class="note">${hint("Point at a cell to see its number", "Tap a cell to see its number")}${hasRun ? hint("; click it to see what the model answers with this change", ", and what the model answers with this change") : ""}.</p>`;
   const value = grid.values[pinned.row][pinned.column];
   const isOwn = run !== null && String(run.cell) === String(grid.choices.cell);
   return html`<section class="pinned" aria-label="pinned place">

@@ -2,12 +2,13 @@
 import { html } from "vendor/preact.js";
 import { drawnHeads, format, valueText, LOOKS } from "heed/data/display.js";
 import { inQuotes } from "heed/data/picture.js";
+import { hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const LISTED = 8; // largest weights
-export const HINT = "Point at a token or a cell; click to pin it.";
+export const HINT = hint("Point at a token or a cell; click to pin it.", "Tap a token or a cell to pin it.");
 
 /** @param {ViewProps & {hint?: string}} props */
 export function Selection({ attention, settings, set, hint = HINT }) {

@@ -9,12 +9,13 @@ import { Legend } from "heed/views/draw/legend.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
 import { HeadRows, useHeads } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
-import { Choice, neighbour } from "heed/views/controls.js";
+import { Choice, hint, neighbour } from "heed/views/controls.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{direction: "from" | "to", index: number}} Token  a visible query if from, else a visible key */
 
+const HINT = hint("Point at a token; click, or press Enter, to pin it.", "Tap a token to pin it.");
 const LONG = 14; // characters of a token that may be cut
 const LONG_TEXT = 200; // tokens of a text in smaller letters
 
@@ -103,11 +104,10 @@ function Text({ attention, settings, set, shown }) {
    *  @param {Token | null} token @param {number | null} other  the one whose weight is shown */
   const sentence = (token, other) => {
     if (!token) {
-      const hint = "Point at a token; click, or press Enter, to pin it.";
-      if (!average) return ["", "", hint];
+      if (!average) return ["", "", HINT];
       const best = average.values.reduce((best, value, i) => (value > average.values[best] ? i : best), 0);
       const mean = valueText(settings.kind, average.values[best], error);
-      return [`On average, tokens look most at “${word("to", best)}”: `, mean, hint];
+      return [`On average, tokens look most at “${word("to", best)}”: `, mean, HINT];
     }
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
