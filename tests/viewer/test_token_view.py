@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.support.waiting import until
-from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, percent, show, softmax, violations
+from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, percent, pixels, show, softmax, violations
 
 WATCH_CHANGES = """() => {
   window.changed = new Set();
@@ -123,6 +123,39 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     expect(heads.get_by_role("heading")).to_have_text("How much attention each token gets, on average, in every head")
     expect(largest).to_have_text(percent(weights.mean(1).max()))
     assert violations(page) == []
+
+
+def test_a_token_and_its_column_are_marked_together(open_page):
+    """A token that is pointed at above the heads, and a column that is pointed at among them; a click moves neither."""
+    page = open_page("model=bert&text=the old ship saw an old sea&view=tokens", viewport={"width": 1440, "height": 900})
+    chips, heads = page.locator(".chip"), page.locator(".every-head .heat-map > canvas").first
+    marks = lambda: int(np.count_nonzero(pixels(page, ".every-head .pointer")[:, :, 3]))  # noqa: E731
+    before = heads.bounding_box()
+    until(lambda: before["height"] > 0 and marks() == 0, 10)
+    chips.nth(3).hover()
+    until(lambda: marks() > 0, 10)
+    chips.nth(3).click()
+    ranking = page.get_by_role("list", name="heads by weight")
+    expect(ranking.get_by_role("button").first).to_be_visible()
+    assert heads.bounding_box() == before
+    page.mouse.move(5, 5)
+    until(lambda: marks() == 0, 10)
+    box, readout = heads.bounding_box(), page.locator(".readout")
+    heads.hover(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    tip = page.locator(".every-head .tip").inner_text()
+    word = re.search("→ “(.*)” ", tip)[1]
+    expect(readout).to_contain_text(f"“{chips.nth(3).inner_text()}” looks at “{word}”")
+
+
+def test_a_finger_is_told_to_tap(open_page):
+    options = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    page = open_page("model=bert&text=the old ship saw an old sea&view=tokens", **options)
+    expect(page.locator(".readout small")).to_have_text("Tap a token to pin it.")
+    ends = "(one) => one.getBoundingClientRect().bottom"
+    hint, readout = (page.locator(name).evaluate(ends) for name in (".readout small", ".readout"))
+    assert hint <= readout + 1
+    page.get_by_role("tab", name="Matrix").click()
+    expect(page.locator(".selection")).to_have_text("Tap a token or a cell to pin it.")
 
 
 def test_all_tools_are_in_one_row_of_a_wide_window(open_page):

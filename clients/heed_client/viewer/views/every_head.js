@@ -13,7 +13,7 @@ import { usePromise } from "heed/views/hooks.js";
 
 const ROW = 24; // px of a head, at least
 const OF_WIDTH = 60; // a row is 1 / OF_WIDTH of the width of the window
-const AROUND = 140; // px of the words and bars around the cells
+const AROUND = 110; // px of the words and bars around the cells
 
 /** The matrix of a layer's heads and how it is drawn; null until it is known.
  *  @param {Attention} attention @param {Settings} settings @param {Shown} shown  which tokens are visible */
@@ -34,8 +34,9 @@ export function useHeads(attention, settings, shown) {
 export const EveryHead = (props) =>
   html`<${HeadRows} ...${props} ...${useHeads(props.attention, props.settings, props.shown)} />`;
 
-/** @param {ViewProps & {shown: Shown, legend?: unknown} & ReturnType<typeof useHeads>} props  with what `useHeads` returns */
-export function HeadRows({ attention, settings, set, shown, all, map, error, legend }) {
+/** @param {ViewProps & {shown: Shown, legend?: unknown, link?: import("heed/views/matrix_view.js").Link} & ReturnType<typeof useHeads>} props
+ *    with what `useHeads` returns */
+export function HeadRows({ attention, settings, set, shown, all, map, error, legend, link }) {
   const { place, isSide, others } = sidesOf(settings, shown);
   if (error) return html`<p role="alert">${error.message}</p>`;
   if (!map) return null;
@@ -57,7 +58,7 @@ export function HeadRows({ attention, settings, set, shown, all, map, error, leg
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${title}</h2>
-    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${lowest + AROUND} lowest=${lowest} axes=${map.axes} tell=${tell} /></section>`;
+    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${lowest + AROUND} lowest=${lowest} axes=${map.axes} tell=${tell} link=${link} /></section>`;
 }
 
 /** The pinned token, whether it is a key, and the tokens of the columns. @param {Settings} settings @param {Shown} shown */

@@ -32,8 +32,13 @@ const ATTENTION = ["queries", "keys"];
  * @property {unknown} [legend]
  * @property {string} [legendName]  of the legend that is made where none is given
  */
+/**
+ * @typedef {object} Link  of a map and words elsewhere that are its columns
+ * @property {(column: number | null) => void} mark  mark a column in the map, which sets this
+ * @property {(column: number | null) => void} onPoint  is called with the column that is pointed at
+ */
 /** @typedef {(port: import("heed/views/draw/port.js").Port, cell: Cell | null) => void} Follow  shows the same part, and the cell that is pointed at */
-/** @typedef {Told & {top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
+/** @typedef {Told & {link?: Link, top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
  *    linked?: Set<Follow> | null, hasZoom?: boolean}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
  *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, the names of the axes,
@@ -65,6 +70,7 @@ export function HeatMap({
   whole = "whole matrix",
   legend = undefined,
   legendName = "",
+  link = undefined,
   linked = null,
   hasZoom = true,
 }) {
@@ -107,6 +113,7 @@ export function HeatMap({
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },
     hover: /** @type {Cell | null} */ (null),
+    linked: /** @type {number | null} */ (null),
     moved: 0,
     pointers: /** @type {Map<number, {x: number, y: number}>} */ (new Map()),
     colours: /** @type {ReturnType<typeof themeColours> | null} */ (null),
@@ -129,6 +136,7 @@ export function HeatMap({
     words,
     colours: (live.colours ??= themeColours(/** @type {HTMLElement} */ (canvas.current))),
     hover: live.hover,
+    linked: live.linked !== null && live.linked < shown.n ? live.linked : null,
     held,
   });
   const paint = useFrame(() => {
@@ -174,6 +182,17 @@ export function HeatMap({
     live.port = clamp(live.port, plot);
   }, [plot]);
   useEffect(paint);
+  useLayoutEffect(() => {
+    if (!link) return;
+    link.mark = (column) => {
+      if (column === live.linked) return;
+      live.linked = column;
+      point();
+    };
+    return () => {
+      link.mark = () => {};
+    };
+  }, [link]);
   const lead = useRef(() => {}); // the linked maps
   const follower = useRef(/** @type {Follow} */ (() => {}));
   follower.current = (port, cell) => {
@@ -233,6 +252,7 @@ export function HeatMap({
       live.pointers.set(event.pointerId, now);
     }
     live.hover = cellAt(live.port, plot, now.x, now.y);
+    link?.onPoint(live.hover?.column ?? null);
     (before ? paint : point)();
     lead.current();
   };
@@ -244,6 +264,7 @@ export function HeatMap({
   };
   const leave = () => {
     live.hover = null;
+    link?.onPoint(null);
     point();
     lead.current();
   };

@@ -49,19 +49,30 @@ export function PairFinder({ attention, settings, set, point }) {
 }
 
 /** All heads by the weight of the held words, below a title.
- *  @param {ViewProps & {title: string, hasSmall?: boolean}} props  `hasSmall`: whether there are small pictures */
-export function RankedHeads({ attention, settings, set, title, hasSmall = true }) {
+ *  @param {ViewProps & {title: string, before?: string, hasSmall?: boolean}} props  `before`: a line in their place while no
+ *    word is held, `hasSmall`: whether there are small pictures */
+export function RankedHeads({ attention, settings, set, title, before = "", hasSmall = true }) {
   const { query, key, hideSpecial, hideFirst, hidePadding } = settings;
   const { isWhole, layers, heads } = attention;
+  const isWaiting = before !== "" && query === null && key === null;
   const { value, error } = usePromise(
-    async () => ({ attention, query, key, ranked: isWhole ? await rank(attention, settings, hasSmall) : [] }),
+    async () => ({
+      attention,
+      query,
+      key,
+      ranked: isWhole && !isWaiting ? await rank(attention, settings, hasSmall) : [],
+    }),
     [attention, isWhole, query, key, hideSpecial, hideFirst, hidePadding],
   );
   if (error) return html`<p role="alert">${error.message}</p>`;
   if (layers * heads === 1) return null;
   const isCurrent = value?.attention === attention && value.query === query && value.key === key;
   return html`<section class="heads-by-weight" aria-label="heads by weight"><h2>${title}</h2>
-    <${Ranking} attention=${attention} settings=${settings} set=${set} heads=${isCurrent ? value.ranked : []} /></section>`;
+    ${
+      isWaiting
+        ? html`<p class="note before-ranking">${before}</p>`
+        : html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${isCurrent ? value.ranked : []} />`
+    }</section>`;
 }
 
 /** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[], point?: Point}} props */

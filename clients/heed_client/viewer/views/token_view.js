@@ -16,6 +16,7 @@ import { Choice, hint, neighbour } from "heed/views/controls.js";
 /** @typedef {{direction: "from" | "to", index: number}} Token  a visible query if from, else a visible key */
 
 const HINT = hint("Point at a token; click, or press Enter, to pin it.", "Tap a token to pin it.");
+const PIN = "Pin a token to rank all heads by its weights.";
 const LONG = 14; // characters of a token that may be cut
 const LONG_TEXT = 200; // tokens of a text in smaller letters
 
@@ -64,8 +65,13 @@ function Text({ attention, settings, set, shown }) {
   const { current: live } = useRef({
     hover: /** @type {Token | null} */ (null),
     mark: "", // colour
+    column: /** @type {number | null} */ (null), // of the heads below, under the pointer
     texts: /** @type {Partial<Record<"from" | "to", ChipColours>>} */ ({}),
   });
+  const { current: link } = useRef(
+    /** @type {import("heed/views/matrix_view.js").Link} */ ({ mark: () => {}, onPoint: () => {} }),
+  );
+  const side = direction === "to" && place !== null ? "from" : "to"; // of the columns of the heads
   const word = (/** @type {"from" | "to"} */ side, /** @type {number} */ index) =>
     side === "from" ? attention.rows[rows[index]].text : attention.columns[columns[index]].text;
 
@@ -74,16 +80,19 @@ function Text({ attention, settings, set, shown }) {
     if (!frame.current) return;
     live.mark ||= themeColours(frame.current).mark;
     const token = held ?? live.hover;
+    const pointedAt = live.column === null ? live.hover : { direction: isSelf ? direction : side, index: live.column };
+    link.mark(live.hover && (isSelf || live.hover.direction === side) ? live.hover.index : null);
     const other = (token?.direction ?? direction) === "from" ? "to" : "from";
-    for (const [side, text] of Object.entries(live.texts)) {
-      const isOther = token !== null && (isSelf || side === other); // one text is both
+    for (const [name, text] of Object.entries(live.texts)) {
+      const isOther = token !== null && (isSelf || name === other); // one text is both
       const [start, step] = token?.direction === "from" ? [token.index * n, 1] : [token?.index ?? 0, n];
-      const isOwn = token !== null && (isSelf || side === token.direction);
-      const isAverage = token === null && average !== null && (isSelf || side === "to");
+      const isOwn = token !== null && (isSelf || name === token.direction);
+      const isAverage = token === null && average !== null && (isSelf || name === "to");
+      const isLinked = live.column !== null && (isSelf || name === side);
       text.draw(
         isAverage ? (index) => average.levels[index] : isOther ? (index) => levels[start + index * step] : () => NaN,
         colours,
-        isOwn ? token.index : -1,
+        [...(isOwn ? [token.index] : []), ...(isLinked ? [Number(live.column)] : [])],
         live.mark,
       );
       text.chips.forEach((chip, index) =>
@@ -91,8 +100,8 @@ function Text({ attention, settings, set, shown }) {
       );
     }
     const isOther =
-      held && live.hover && (isSelf ? live.hover.index !== held.index : live.hover.direction !== held.direction);
-    const pointed = isOther && live.hover ? live.hover.index : null;
+      held && pointedAt && (isSelf ? pointedAt.index !== held.index : pointedAt.direction !== held.direction);
+    const pointed = isOther ? pointedAt.index : null;
     const parts = sentence(token, pointed);
     parts.forEach((text, i) => readout.current && (readout.current.children[i].textContent = text));
     readout.current?.classList.toggle("idle", token === null && !average);
@@ -128,6 +137,7 @@ function Text({ attention, settings, set, shown }) {
         chip.classList.remove("flipped");
       });
     }
+    if (live.column !== null && live.column >= (side === "from" ? m : n)) live.column = null;
     if (live.hover && live.hover.index >= (live.hover.direction === "from" ? m : n)) live.hover = null;
   }, [shown, attention]);
   useLayoutEffect(() => {
@@ -138,6 +148,11 @@ function Text({ attention, settings, set, shown }) {
   }, [theme]);
   useEffect(paint);
 
+  link.onPoint = (column) => {
+    if (column === live.column) return;
+    live.column = column;
+    paint();
+  };
   const hold = (/** @type {Token | null} */ token) => {
     if (!token) set({ query: null, key: null });
     else if (token.direction === "from") set({ query: rows[token.index], key: null, direction: "from" });
@@ -203,12 +218,9 @@ function Text({ attention, settings, set, shown }) {
       ${text("from", keys ? "queries" : "tokens", queries)}
       ${keys && html`<h2>keys</h2>${text("to", "keys", keys)}`}
     </div>
-    ${
-      place !== null &&
-      html`<${RankedHeads} attention=${attention} settings=${settings} set=${set}
-      title=${`Heads ranked by the largest weight ${direction} “${(direction === "from" ? attention.rows : attention.columns)[place].text}” (${leftOut(attention)})`} />`
-    }
-    <${HeadRows} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} legend=${settings.range === "row" ? undefined : ""} />`;
+    <${RankedHeads} attention=${attention} settings=${settings} set=${set} before=${PIN}
+      title=${`Heads ranked by the largest weight ${direction} ${place === null ? "a token" : `“${(direction === "from" ? attention.rows : attention.columns)[place].text}”`} (${leftOut(attention)})`} />
+    <${HeadRows} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} legend=${settings.range === "row" ? undefined : ""} link=${link} />`;
 }
 
 /** @param {Label[]} labels @param {number[]} places @param {"from" | "to"} side */

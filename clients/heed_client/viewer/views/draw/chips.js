@@ -6,7 +6,7 @@ import { prepare } from "heed/views/draw/canvas.js";
 /** @typedef {(index: number) => number} LevelOf  level of a chip from 0 to 1; NaN = none */
 
 const BORDER = 1; // px of a chip, which is drawn over the colour
-const RING = 2; // px around the chip that is pointed at
+const RING = 2; // px around a chip
 
 export class ChipColours {
   /** @param {HTMLElement} box  with a canvas, and above it the text with its chips */
@@ -39,8 +39,8 @@ export class ChipColours {
     });
   }
 
-  /** Colour the chips in sight, and draw a ring around one. @param {LevelOf} levelOf @param {Colour[]} colours  256 of them
-   *  @param {number} active  -1 = none @param {string} mark  colour of the ring */
+  /** Colour the chips in sight, and draw a ring around some. @param {LevelOf} levelOf @param {Colour[]} colours  256 of them
+   *  @param {number[]} active  with a ring @param {string} mark  colour of the ring */
   draw(levelOf, colours, active, mark) {
     if (isPrinting() || this._isPrinted) {
       this._isPrinted = isPrinting();
@@ -63,12 +63,13 @@ export class ChipColours {
       context.fillStyle = colour.fill;
       context.fillRect(left + BORDER, top + BORDER, right - left - 2 * BORDER, bottom - top - 2 * BORDER);
     }
-    if (active < 0) return;
-    const [left, top, right, bottom] = places.subarray(4 * active, 4 * active + 4);
     context.strokeStyle = mark;
     context.lineWidth = RING;
     context.beginPath();
-    context.roundRect(left - RING / 2, top - scrollTop - RING / 2, right - left + RING, bottom - top + RING, 5);
+    for (const index of active) {
+      const [left, top, right, bottom] = places.subarray(4 * index, 4 * index + 4);
+      context.roundRect(left - RING / 2, top - scrollTop - RING / 2, right - left + RING, bottom - top + RING, 5);
+    }
     context.stroke();
   }
 }

@@ -18,7 +18,8 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
  * @property {[rows: string, columns: string]} axes  names @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
  * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
- * @property {Cell | null} hover @property {{row: number | null, column: number | null}} held
+ * @property {Cell | null} hover @property {number | null} linked  a column that is pointed at elsewhere
+ * @property {{row: number | null, column: number | null}} held
  */
 
 const [SMALL, MEDIUM, LARGE] = [12, 14, 18]; // px of words
@@ -104,18 +105,19 @@ export function draw(canvas, width, scene) {
  * @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene
  */
 export function drawPointer(canvas, width, scene) {
-  const { plot, hover, held } = scene;
+  const { plot, hover, linked, held } = scene;
   const context = prepare(canvas, width, plot.top + plot.height + BELOW);
-  if (!hover) return;
+  const [row, column] = hover ? [hover.row, hover.column] : [null, linked];
+  if (row === null && column === null) return;
   const cells = cellsOf(scene);
   context.save();
   context.beginPath();
   context.rect(plot.left, plot.top, plot.width, plot.height);
   context.clip();
-  drawBands(context, scene, cells, hover.row, hover.column);
+  drawBands(context, scene, cells, row, column);
   context.restore();
-  drawMarkedWords(context, scene, cells, hover.row, hover.column);
-  drawBars(context, scene, cells, held.row === null ? hover.row : null, held.column === null ? hover.column : null);
+  drawMarkedWords(context, scene, cells, row, column);
+  drawBars(context, scene, cells, held.row === null ? row : null, held.column === null ? column : null);
 }
 
 /** @param {Scene} scene @returns {Cells} */
