@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import number, percent, softmax, take
+from tests.viewer.pages import fragment, number, percent, softmax, take
 
 TEXT = "the cat sat on the mat"
 LAYER, HEAD, QUERY = 0, 2, 3
@@ -52,6 +52,23 @@ def test_another_query_is_chosen_and_a_key_is_pinned(open_page):
     expect(page.get_by_role("button", name="6 mat")).to_have_attribute("aria-pressed", "true")
     expect(page).to_have_url(re.compile("query=2"))
     expect(page).to_have_url(re.compile("key=6"))
+
+
+def test_keys_are_ordered_by_weight(open_page, heed):
+    weights = heed.attend("bert", text=TEXT, outputs=["weights"]).weights[LAYER, HEAD, QUERY]
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&layer={LAYER}&head={HEAD}&query={QUERY}")
+    expect(page.locator(".neurons tbody tr")).to_have_count(len(weights))
+    header = page.get_by_role("columnheader", name="weight")
+    for order, shown in (("descending", np.sort(weights)[::-1]), ("none", weights)):
+        header.get_by_role("button").click()
+        expect(header).to_have_attribute("aria-sort", order)
+        np.testing.assert_allclose(numbers(page, 5), shown, atol=ERROR)
+        assert ("byWeight=true" in fragment(page)) == (order == "descending")
+    for width in (390, 1440, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        row = page.locator(".neurons tbody tr").first
+        first, second = (box.bounding_box()["width"] for box in row.locator(".strip").all())
+        assert first == pytest.approx(second, abs=1)
 
 
 def test_pointing_shows_a_number(open_page, heed):

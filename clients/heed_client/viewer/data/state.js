@@ -36,6 +36,7 @@
  * @property {boolean} renormalise  divide the visible weights of a row by their sum
  * @property {number} opacity  of the colours over a picture, 0 to 1
  * @property {string} sort  order of the heads in the model view
+ * @property {boolean} byWeight  order the keys of the view Neurons by weight, not as in the text
  * @property {Place[]} ablated  heads that are switched off
  * @property {number} length  most tokens that are generated
  * @property {number} temperature  0 = the most probable token @property {number} seed
@@ -85,6 +86,7 @@ export const DEFAULTS = Object.freeze({
   renormalise: false,
   opacity: 0.8,
   sort: "layer",
+  byWeight: false,
   ablated: [],
   length: 20,
   temperature: 0,

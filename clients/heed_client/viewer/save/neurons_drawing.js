@@ -24,7 +24,7 @@ const HEAD = 28; // px of the names of the columns
  */
 export function neuronsSvg(neurons, attention, settings, query, title) {
   const table = palette("auto", true, false);
-  const keys = largestKeys(neurons.weights);
+  const keys = largestKeys(neurons.weights, settings.byWeight);
   const [ofQuery, ofKeys, ofProducts] = topsOf(neurons);
   const word = (/** @type {number} */ place) => numbered(attention.columns[place], place);
   const own = `query ${numbered(attention.rows[query], query)}, × scale`;

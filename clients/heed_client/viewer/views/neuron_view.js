@@ -23,7 +23,7 @@ const MAX_KEYS = 256; // those with the largest weights, in their order
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
 export function NeuronView({ attention, settings, set, run }) {
   const { model, input } = run;
-  const { kind, layer, head } = settings;
+  const { kind, layer, head, byWeight } = settings;
   const query = settings.query ?? openingToken(attention.rows);
   const { value, error } = usePromise(
     () => neuronsOf(model, { ...run.settings, kind, layer, head }, input, query),
@@ -32,7 +32,9 @@ export function NeuronView({ attention, settings, set, run }) {
   const theme = useTheme();
   const table = useMemo(() => palette("auto", true), [theme]);
   const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
-  const shown = value ? largestKeys(value.weights) : [];
+  const shown = value ? largestKeys(value.weights, byWeight) : [];
+  const title = `query ${numbered(attention.rows[query], query)}, × scale`;
+  const longest = Math.max(title.length, ...shown.map((place) => numbered(attention.columns[place], place).length));
   const most = Math.max(...shown.map((place) => value?.weights[place] ?? 0)) || 1;
   const tops = useMemo(() => value && topsOf(value), [value]);
   const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
@@ -54,17 +56,21 @@ export function NeuronView({ attention, settings, set, run }) {
       value &&
       tops &&
       html`<p class="headline">${sentence(attention, value, query, settings.key)}</p>
-      <div class="neurons-frame"><table class="neurons" onPointerLeave=${() => setPointed(null)}>
+      <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest }} onPointerLeave=${() => setPointed(null)}>
+      <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
         <tr><th scope="row">query ${numbered(attention.rows[query], query)}, <small title=${SCALE}>× scale</small></th>
           <td>${strip("query vector q", "q", value.query, 0)}</td>
           <td colspan="3"><div class="colours">${legend(0)}<small>times the scale, so that a sum is the score</small></div></td></tr>
         <tr><th scope="col">key</th>
           <th scope="col"><div class="colours">key vector k${legend(1)}</div></th>
-          <th scope="col"><div class="colours">q × k${legend(2)}</div></th><th scope="col">sum</th><th scope="col">weight</th></tr>
+          <th scope="col"><div class="colours">q × k${legend(2)}</div></th><th scope="col">sum</th>
+          <th scope="col" aria-sort=${byWeight ? "descending" : "none"}><button title=${byWeight ? "order the keys as in the text" : "order the keys by weight"} onClick=${() => set({ byWeight: !byWeight })}>weight <span aria-hidden="true">${byWeight ? "▼" : "↕"}</span></button></th></tr>
       </thead>
       <tbody>${shown.map(
-        (place) => html`<tr class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
+        (
+          place,
+        ) => html`<tr key=${place} class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
           <th scope="row"><button aria-pressed=${place === settings.key} onClick=${() => set({ query, key: place === settings.key ? null : place })}>
             ${numbered(attention.columns[place], place)}</button></th>
           <td>${strip(`key ${place}`, `k of “${attention.columns[place].text}”`, value.keys[place], 1)}</td>
@@ -82,12 +88,11 @@ export function NeuronView({ attention, settings, set, run }) {
 /** A word with its place; a word without a text is only its place. @param {import("heed/data/attention.js").Label} label @param {number} place */
 export const numbered = ({ text }, place) => (text === String(place) ? text : `${place} ${text}`);
 
-/** The keys that are shown. @param {Float32Array} weights */
-export const largestKeys = (weights) =>
-  [...weights.keys()]
-    .sort((one, other) => weights[other] - weights[one])
-    .slice(0, MAX_KEYS)
-    .sort((one, other) => one - other);
+/** The keys that are shown. @param {Float32Array} weights @param {boolean} byWeight  the largest first, else as in the text */
+export function largestKeys(weights, byWeight) {
+  const largest = [...weights.keys()].sort((one, other) => weights[other] - weights[one]).slice(0, MAX_KEYS);
+  return byWeight ? largest : largest.sort((one, other) => one - other);
+}
 
 /** The numbers of the strongest colours of the query, the keys and the products.
  *  @param {import("heed/server/neurons.js").Neurons} neurons */
