@@ -77,6 +77,8 @@ def test_cells_and_details_are_those_of_the_api(page, lens):
     region = page.get_by_role("region", name="most likely tokens")
     expect(region.get_by_role("heading")).to_have_text("after layer 0, at “animal”")
     expect(region).to_contain_text(f"The next token, “did”, has rank {lens['ranks'][1][2]} of 60.")
+    page.get_by_role("gridcell").nth(7 + 6).hover()
+    expect(region).to_contain_text("The text ends here: no token to compare with.")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("gridcell").nth(14 + 3)).to_be_focused()
@@ -120,12 +122,14 @@ def test_a_small_window_shows_that_tokens_are_beyond_its_edges(open_page, url):
 
 def test_a_large_window_has_large_cells_and_bars(page):
     sizes = []
-    for width, height in ((1440, 900), (2560, 1440)):
+    for width, height in ((1440, 900), (2560, 1440)):  # of three rows, which take at least a third of its height
         page.set_viewport_size({"width": width, "height": height})
         cell, row = (page.locator(name).first.bounding_box() for name in (".lens-table td", ".guesses tr"))
         bar, number = page.locator(".guesses .chance").first.bounding_box(), page.locator(".guesses td").first
         assert row["width"] >= 0.95 * page.locator(".guesses").bounding_box()["width"]
         assert bar["x"] + bar["width"] <= number.bounding_box()["x"] + number.bounding_box()["width"]
+        assert page.locator(".lens-table").bounding_box()["height"] > height / 3
+        assert page.evaluate("document.documentElement.scrollHeight") <= height
         sizes.append((cell["height"], bar["width"]))
     assert sizes[1][0] > 1.5 * sizes[0][0]
     assert sizes[1][1] > 1.5 * sizes[0][1]

@@ -199,5 +199,5 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
     )}</tbody></table>
     <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
-    <p>${rank === null || next === null ? "There is no next token: the text ends here." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
+    <p>${rank === null || next === null ? "The text ends here: no token to compare with." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
 }
