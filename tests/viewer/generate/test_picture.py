@@ -90,7 +90,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
 
 def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):
     page = open_page("model=reader&view=lens", url=url)
-    expect(page.get_by_role("note")).to_have_text("reader has no view “lens”.")
+    expect(page.get_by_role("note")).to_contain_text("reader has no view “lens”.")
     expect(page.get_by_role("tab", selected=True)).to_have_text("Model")
 
 

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { edgeCut } from "heed/data/patch.js";
 import { changedLooks, combinationsOf, Display, Shown } from "heed/page/legibility.js";
-import { hint } from "heed/views/controls.js";
+import { focusTab, hint } from "heed/views/controls.js";
 import { useOpen } from "heed/views/hooks.js";
 import { ModelView } from "heed/views/model_view.js";
 import { HeadView } from "heed/views/head_view.js";
@@ -105,7 +105,14 @@ export function Workspace({
     </div>
     <div id="display" hidden=${!isOpen || !hasDisplay}>
       ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>
-    ${settings.view && settings.view !== name && html`<p class="note" role="note">${title} has no view “${settings.view}”.</p>`}
+    ${
+      settings.view &&
+      settings.view !== name &&
+      html`<p class="note" role="note">${title} has no view “${settings.view}”. <button onClick=${() => {
+        set({ view: name });
+        focusTab();
+      }}>close</button></p>`
+    }
     ${
       settings.ablated.length > 0 &&
       name !== "ablate" &&

@@ -7,6 +7,10 @@ import { isTrained } from "heed/server/api.js";
  *  @template T @param {T} pointing @param {T} tapping */
 export const hint = (pointing, tapping) => (matchMedia("(hover: none)").matches ? tapping : pointing);
 
+/** Give the focus of a button that goes away to the tab of the view. */
+export const focusTab = () =>
+  /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
+
 /** @typedef {Record<string, string | Record<string, string>>} Choices  titles by name; those of a group by the group's title */
 
 /**

@@ -2,7 +2,7 @@
 import { html } from "vendor/preact.js";
 import { drawnHeads, format, valueText, LOOKS } from "heed/data/display.js";
 import { inQuotes } from "heed/data/picture.js";
-import { hint } from "heed/views/controls.js";
+import { focusTab, hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -41,7 +41,7 @@ export function Selection({ attention, settings, set, hint = HINT }) {
       listed.length > 0 &&
       html`<button onClick=${() => {
         set({ query: null, key: null });
-        /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
+        focusTab();
       }}>clear</button>
       <b class=${isPatch ? "patch-name" : ""}>${own}</b>${isPatch ? "" : ` (${Number(place) + ownFirst})`}${`${inHead} ${verb} `}
     <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<data class="value" value=${value} title=${format(value, shown?.error)}>${numberOf(value)}</data>${other === pair && " (pinned)"}</li>`)}</ol>`
