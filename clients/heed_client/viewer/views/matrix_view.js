@@ -39,7 +39,7 @@ const ATTENTION = ["queries", "keys"];
  */
 /** @typedef {(port: import("heed/views/draw/port.js").Port, cell: Cell | null) => void} Follow  shows the same part, and the cell that is pointed at */
 /** @typedef {Told & {link?: Link, top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
- *    linked?: Set<Follow> | null, hasZoom?: boolean}} Shared
+ *    sameWords?: Set<Follow> | null, hasZoom?: boolean}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
  *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, the names of the axes,
  *    maps of the same words, which zoom and point together, and whether this one has their buttons */
@@ -71,7 +71,7 @@ export function HeatMap({
   legend = undefined,
   legendName = "",
   link = undefined,
-  linked = null,
+  sameWords = null,
   hasZoom = true,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -193,7 +193,7 @@ export function HeatMap({
       link.mark = () => {};
     };
   }, [link]);
-  const lead = useRef(() => {}); // the linked maps
+  const lead = useRef(() => {}); // the maps of the same words
   const follower = useRef(/** @type {Follow} */ (() => {}));
   follower.current = (port, cell) => {
     live.port = clamp(port, plot);
@@ -202,10 +202,10 @@ export function HeatMap({
   };
   useEffect(() => {
     const own = /** @type {Follow} */ ((...at) => follower.current(...at));
-    lead.current = () => linked?.forEach((other) => other !== own && other(live.port, live.hover));
-    linked?.add(own);
-    return () => void linked?.delete(own);
-  }, [linked]);
+    lead.current = () => sameWords?.forEach((other) => other !== own && other(live.port, live.hover));
+    sameWords?.add(own);
+    return () => void sameWords?.delete(own);
+  }, [sameWords]);
 
   const change = (/** @type {typeof live.port} */ port) => {
     live.port = port;

@@ -44,7 +44,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const other = second?.attention ?? null;
   const top = useTop(first, second);
   const pairs = useMemo(() => other && pairsOf(attention, other), [attention, other]);
-  const linked = useMemo(() => (pairs?.isSame ? new Set() : null), [pairs]);
+  const sameWords = useMemo(() => (pairs?.isSame ? new Set() : null), [pairs]);
   const change = useMemo(
     () => second && pairs && between(first, second, pairs),
     [
@@ -69,7 +69,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const head = (/** @type {number} */ at) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
     ${tools[at] && html`<div class="tools">${tools[at]}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
-  const map = (hasZoom = false) => ({ beside, lowest, linked, hasZoom: hasZoom || !linked }); // one of linked maps has the buttons
+  const map = (hasZoom = false) => ({ beside, lowest, sameWords, hasZoom: hasZoom || !sameWords }); // one of such maps has the buttons
   const side = (/** @type {One & {set: Set}} */ one, hint = "", hasZoom = false) => html`
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} ...${map(hasZoom)} />
     <${Selection} ...${one} hint=${hint} />`;
