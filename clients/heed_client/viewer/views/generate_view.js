@@ -6,7 +6,7 @@ import { inQuotes, joinPatches, patchesIn, sumText } from "heed/data/picture.js"
 import { leftOut } from "heed/data/ranking.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
-import { neighbour } from "heed/views/controls.js";
+import { hint, neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { SeenBy } from "heed/views/seen_by.js";
@@ -297,7 +297,7 @@ function Words({ text, patches, hasPicture, attention, settings, set, pointed, s
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
     <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲")} />`}
-      ${words.length > 0 && html`<span class="note">Point at a word${hasPicture && " or click a patch"}; a click, or Enter, pins a word. The stronger its line, the more probable it was.</span>`}</div>
+      ${words.length > 0 && html`<span class="note">${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}. The stronger its line, the more probable it was.</span>`}</div>
   </div>`;
 }
 

@@ -5,6 +5,7 @@ import { largestChange } from "heed/data/matrix.js";
 import { palette, picture, textOn } from "heed/data/palettes.js";
 import { beginsLine, beginsPair, COLOURS, heightOf, isTransposed, stagesOf } from "heed/server/head_tensors.js";
 import { useSize, useTheme } from "heed/views/draw/canvas.js";
+import { hint } from "heed/views/controls.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Formula } from "heed/views/formula.js";
 
@@ -27,7 +28,7 @@ export function StepsTensors({ attention, settings, set, run: { model, input, se
   const shown = weights && key !== null ? weights.numbers[query * weights.columns + key] : weight;
   const headline = html`<p class="headline">${key !== null && shown !== null && html`${named("Query", attention.rows, query)} → ${named("key", attention.columns, key)}: <b>${percent(shown)}</b>`}</p>`;
   if (!value?.length) return headline;
-  return html`${headline}<p class="readout">Point at a row to mark its query or key, and click to select it.</p>
+  return html`${headline}<p class="readout">${hint("Point at a row to mark its query or key, and click to select it.", "Tap a row to select its query or key.")}</p>
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
         stage,
