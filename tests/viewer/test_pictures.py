@@ -56,6 +56,7 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
     )
     box = picture.bounding_box()
     picture.hover(position={"x": box["width"] * 0.4, "y": box["height"] * 0.9})  # row 3, column 1
+    assert picture.bounding_box() == box  # the words above it have other numbers
     first = answer.tokens.index("<image>")
     tip = page.locator(".picture .tip")
     expect(tip).to_have_text(f"“{answer.tokens[last]}” → row 3, column 1: {percent(weights[last, first + 13])}")

@@ -40,6 +40,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const { direction } = settings;
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const head = useRef(/** @type {HTMLElement | null} */ (null));
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
   const [pointed, setPointed] = useState(/** @type {number | null} */ (null)); // position of the patch under the pointer
   const size = useSize(frame);
@@ -93,7 +94,21 @@ function Picture({ attention, settings, set, shown, seen }) {
 
   const patchAt = (/** @type {PointerEvent | MouseEvent} */ event) =>
     drawing.at(/** @type {HTMLElement} */ (canvas.current), event);
-  const point = (/** @type {PointerEvent} */ event) => event.pointerType === "touch" || setPointed(patchAt(event));
+  /** Show a patch; words and numbers of another size do not move the picture. @param {PointerEvent} event */
+  const point = (event) => {
+    if (event.pointerType === "touch") return;
+    if (pointed === null) hold(head.current?.getBoundingClientRect().height ?? null);
+    setPointed(patchAt(event));
+  };
+  const hold = (/** @type {number | null} */ px) =>
+    head.current &&
+    Object.assign(
+      head.current.style,
+      px === null ? { height: "", overflow: "" } : { height: `${px}px`, overflow: "clip" },
+    );
+  useEffect(() => {
+    if (pointed === null) hold(null);
+  }, [pointed === null]);
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const next = event.key === "Escape" ? first : moved(selected, event.key, patches);
@@ -120,7 +135,7 @@ function Picture({ attention, settings, set, shown, seen }) {
       <${Opacity} settings=${settings} set=${set} />
       <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} isBeyond=${isBeyond(weights, drawing)} />
     </div>
-    <div class="picture-head"><p class="headline">${sentence}</p>
+    <div class="picture-head" ref=${head}><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>
     <div class="pictures" ref=${frame}><div class="picture">
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
