@@ -140,6 +140,7 @@ def test_temperature_seed_and_length_are_in_the_link_and_in_the_command(open_tex
     assert np.shape(same["generated"][0]["weights"]) == (1, 1, 1, len(PROMPT))
     done = subprocess.run([sys.executable, "-c", copied(page, "Python")], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, answer["text"]), done.stderr
+    page.keyboard.press("Escape")  # the menu is above the parameters
     page.get_by_role("button", name="another seed").click()
     until(lambda: shown(page) != tokens(answer))
 

@@ -15,6 +15,20 @@ import { cellOf } from "heed/data/matrix.js";
 export const leftOut = ({ isSelf }) =>
   isSelf ? "ignoring special tokens and the word itself" : "ignoring special tokens";
 
+/** The pair with the largest number, without special tokens and pairs of a word with itself; null if there is none.
+ *  @param {import("heed/data/display.js").Shown} shown @param {Attention} attention */
+export function largestPair({ n, rows, columns, values, levels }, attention) {
+  let best = { row: -1, column: -1, value: -Infinity };
+  rows.forEach((row, i) =>
+    columns.forEach((column, j) => {
+      const value = values[i * n + j];
+      if (!(value > best.value) || Number.isNaN(levels[i * n + j]) || (attention.isSelf && row === column)) return;
+      if (!attention.rows[row].special && !attention.columns[column].special) best = { row, column, value };
+    }),
+  );
+  return best.row < 0 ? null : best;
+}
+
 /** @typedef {(query: number, key: number) => number} WeightOf  the weight of a head */
 
 /** The weight of a head between the held words; of one word its largest, without itself, special and hidden words.

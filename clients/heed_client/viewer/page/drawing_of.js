@@ -5,10 +5,10 @@ import { heatMaps } from "heed/save/heat_maps.js";
 import { toPictureSvg } from "heed/save/picture_drawing.js";
 import { toTextSvg } from "heed/save/text_drawing.js";
 import { neuronsOf } from "heed/server/neurons.js";
-import { openingToken } from "heed/data/tokens.js";
 import { stagesOf } from "heed/server/head_tensors.js";
 import { stepsOf } from "heed/server/steps.js";
 import { stepsSvg } from "heed/save/steps_drawing.js";
+import { openingQuery } from "heed/views/neuron_view.js";
 import { neuronsSvg } from "heed/save/neurons_drawing.js";
 import { pinned as pinnedInSecond } from "heed/views/compare_view.js";
 import { ablatedTitles, pairsOf, panelsOf, placeOf } from "heed/views/comparison.js";
@@ -46,7 +46,7 @@ export async function drawingOf(seen) {
     return seen ? toPictureSvg(attention, shown, settings, title, seen, text) : text;
   }
   if (settings.view === "neurons" && run) {
-    const query = settings.query ?? openingToken(attention.rows);
+    const query = settings.query ?? openingQuery(shown, attention);
     const neurons = await neuronsOf(run.model, { ...run.settings, ...placed(settings) }, run.input, query);
     return neuronsSvg(neurons, attention, settings, query, title);
   }

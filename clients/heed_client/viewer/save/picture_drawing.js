@@ -1,7 +1,7 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
 import { isOfWeights, LOOKS, strength, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
-import { beyond, inQuotes, largestOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { beyond, inQuotes, strongest, weightsOf } from "heed/data/picture.js";
 import {
   colourScale,
   heading,
@@ -18,6 +18,7 @@ import { escape } from "heed/save/document.js";
 import { fromPicture } from "heed/save/saved.js";
 import { placeOf } from "heed/views/comparison.js";
 import { FADED, isCoarse, PatchDrawing } from "heed/views/draw/patches.js";
+import { highOf } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -48,7 +49,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, text = "")
   const { place, direction } = drawnOf(attention, settings);
   const isOfText = settings.view === "generate";
   const count = Math.max(attention.m, attention.n);
-  const high = isOfText ? largestOfPatches(shown, patches) : undefined; // one scale for all words
+  const high = isOfText ? highOf(shown, patches, settings) : undefined;
   const weights = weightsOf(shown, count, patches, direction, place ?? -1, settings, high);
   const table = picturePalette(settings.palette, weights.isDiverging, false);
   const lower = !text && isOfText ? wordPictures(attention, shown, settings, seen, table, high) : text;
@@ -69,10 +70,12 @@ export function toPictureSvg(attention, shown, settings, title, seen, text = "")
   const held = isOfText ? settings.key : place;
   const others = tokensBeside(weights, text ? [] : labels, drawing, settings, shown.error, whole - EDGE, held);
   const top = TITLE + others.height;
+  const largest = isOfText && place !== null ? strongest(weights, patches) : null; // however pale its colour is
+  const framed = held !== null && drawing.isPatch(held) ? held : largest;
   const ring =
-    held !== null && drawing.isPatch(held)
-      ? patch(drawing, held, EDGE, top, `fill="none" stroke="${MARK}" stroke-width="3"`)
-      : "";
+    framed === null
+      ? ""
+      : patch(drawing, framed, EDGE, top, `fill="none" stroke="${MARK}" stroke-width="${framed === held ? 3 : 2}"`);
   const isShown = { ...shown, high: weights.high, levels: new Float32Array() }; // without a word for masked patches, which have no colour
   const isBeyond = others.parts.some((part) => part.includes("▲"));
   const named = {

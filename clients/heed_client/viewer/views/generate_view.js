@@ -16,6 +16,7 @@ import { Ending, FIELDS, Parameters } from "heed/views/generate_tools.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
+import { WordPictures } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -29,7 +30,7 @@ import { Selection } from "heed/views/selection.js";
 const LINE = 13; // px of a row of the alignment, at least
 const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
-const BELOW = 88; // px between its end and the window's: a margin and the last note
+const BELOW = 64; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const NEAR = 40; // px from the end of a text that count as its end
 
@@ -46,7 +47,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const own = isHeld ? settings.query : pointed ? pointed.row : count - 1; // of no other word it is the last one
   const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
   const place = inText(own);
-  const looked = place ?? inText(pointed?.row ?? null); // beside a pinned word of the prompt, or a pinned patch
+  const looked = place ?? inText(pointed?.row ?? count - 1); // beside a pinned word of the prompt, or a pinned patch
   const isCross = settings.kind === "cross_weights";
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
   const isPinned = isDrawn && !isRunning && settings.query !== null;
@@ -68,7 +69,8 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
       ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${alignment}<//>`}
       <div class="beside-text"><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
-        ${isPinned && html`<${Ranking} attention=${attention} settings=${settings} set=${set} />`}</div>
+        ${isPinned && html`<${Ranking} attention=${attention} settings=${settings} set=${set} />`}
+        ${patches && hasPicture && html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${picture} place=${place} point=${setPointed} />`}</div>
       ${!hasPicture && alignment}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}

@@ -14,6 +14,9 @@ import { useShown } from "heed/views/hooks.js";
 /** @typedef {import("heed/views/draw/heat_map.js").Cell} Cell */
 
 const TALLEST = 0.75; // of the window's height
+const LINE = 13; // px of a row that has room for its word
+const AROUND = 134; // px of the words and bars around the cells
+const MANY = 80; // rows; of more not each has its word
 const LOWEST = 0.4;
 const BELOW = 112; // px of the selection and the note below a map
 const CLICK = 4; // px: a pointer that moves less has clicked
@@ -97,8 +100,10 @@ export function HeatMap({
     const isAlone = beside.length === 0; // then it ends where the window does
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
     const rest = innerHeight - top - (below || BELOW);
-    const least = own || innerHeight * (isAlone ? LOWEST : TALLEST);
-    const height = isAlone && (below || !own) ? Math.max(least, rest) : least;
+    const low = own || innerHeight * (isAlone ? LOWEST : TALLEST);
+    const isWhole = isAlone && !below && !own && shown.m <= MANY; // the page may be longer than the window
+    const lines = isWhole ? LINE * shown.m + AROUND : 0;
+    const height = isAlone && (below || !own) ? Math.max(low, rest, lines) : low;
     const most = (/** @type {"rows" | "columns"} */ axis) =>
       Math.max(shown[axis].length, ...beside.map((one) => visible(one[axis], settings).length));
     const counts = { m: most("rows"), n: most("columns") };

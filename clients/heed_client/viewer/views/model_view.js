@@ -24,6 +24,7 @@ const SORTS = {
   held: "share on the pinned token",
 };
 
+const BELOW = 64; // px below the large head: the last note
 const FEW = 6; // layers whose pictures all fit a window's height
 
 const TOPS = {
@@ -124,7 +125,7 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
 export function LargeHead({ attention, settings, set, top }) {
   const shown = drawn(attention.small(settings.layer, settings.head), attention, settings, top);
   return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, { ...settings, combine: "none" })}${ofHeld({ attention, settings })}</h2>
-    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} /></section>`;
+    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} below=${BELOW} /></section>`;
 }
 
 /** The weight of the pinned pair, or the largest of the pinned word. @param {Pick<ViewProps, "attention" | "settings">} props */

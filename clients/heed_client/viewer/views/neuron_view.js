@@ -2,13 +2,14 @@
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { format, percent, significant } from "heed/data/display.js";
 import { palette, signedNote } from "heed/data/palettes.js";
+import { largestPair } from "heed/data/ranking.js";
 import { openingToken } from "heed/data/tokens.js";
 import { neuronsOf } from "heed/server/neurons.js";
 import { Chance } from "heed/views/chances.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
 import { Legend } from "heed/views/draw/legend.js";
-import { usePromise } from "heed/views/hooks.js";
+import { usePromise, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
@@ -20,11 +21,20 @@ const TIP = 224; // px, the widest tip
 const NO_LEVELS = new Float32Array(); // no number is masked
 const MAX_KEYS = 256; // those with the largest weights, in their order
 
-/** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
-export function NeuronView({ attention, settings, set, run }) {
+/** @typedef {ViewProps & {run: import("heed/views/hooks.js").Run}} Props */
+
+/** @param {Props} props */
+export function NeuronView(props) {
+  const { attention, settings } = props;
+  const { shown } = useShown(attention, settings);
+  const query = settings.query ?? (shown && openingQuery(shown, attention));
+  return query === null ? html`<p class="note">…</p>` : html`<${Neurons} ...${props} query=${query} />`;
+}
+
+/** @param {Props & {query: number}} props */
+function Neurons({ attention, settings, set, run, query }) {
   const { model, input } = run;
   const { kind, layer, head, byWeight } = settings;
-  const query = settings.query ?? openingToken(attention.rows);
   const { value, error } = usePromise(
     () => neuronsOf(model, { ...run.settings, kind, layer, head }, input, query),
     [input, kind, layer, head, query],
@@ -84,6 +94,10 @@ export function NeuronView({ attention, settings, set, run }) {
         the score before softcap, biases and masks; the weights are the softmax of the scores of keys that are not masked.</p>`
     }`;
 }
+
+/** The query that is shown at first: that of the largest weight.
+ *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["attention"]} attention */
+export const openingQuery = (shown, attention) => largestPair(shown, attention)?.row ?? openingToken(attention.rows);
 
 /** A word with its place; a word without a text is only its place. @param {import("heed/data/attention.js").Label} label @param {number} place */
 export const numbered = ({ text }, place) => (text === String(place) ? text : `${place} ${text}`);

@@ -1,11 +1,11 @@
 // Find the head that looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { valueText } from "heed/data/display.js";
+import { drawnHeads, valueText } from "heed/data/display.js";
 import { briefly, inQuotes } from "heed/data/picture.js";
-import { leftOut, rank } from "heed/data/ranking.js";
+import { largestPair, leftOut, rank } from "heed/data/ranking.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
-import { usePromise, useReady, useShown } from "heed/views/hooks.js";
+import { drawn, usePromise, useReady, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/ranking.js").Ranked} Ranked */
@@ -95,29 +95,30 @@ function Ranking({ attention, settings, set, heads, point = () => {} }) {
       )}</ol>`;
 }
 
-/** The largest weight of the open head, while no word is held. @param {Omit<ViewProps, "set">} props */
+/** The largest weight of the heads that are drawn, while no word is held. @param {Omit<ViewProps, "set">} props */
 function Largest({ attention, settings }) {
+  const { layer, hideSpecial, hideFirst, hidePadding, renormalise } = settings;
   const { shown } = useShown(attention, settings);
-  const best = useMemo(() => shown && largestOf(shown, attention), [shown]);
+  const heads = settings.view === "head" ? drawnHeads(attention, settings) : [];
+  const one = useMemo(() => shown && largestPair(shown, attention), [shown]);
+  const { value: several } = usePromise(async () => {
+    if (heads.length < 2) return null;
+    const pairOf = async (/** @type {number} */ head) => {
+      const pair = largestPair(drawn(await attention.matrix(layer, head), attention, settings), attention);
+      return { head, value: -Infinity, ...pair };
+    };
+    const pairs = await Promise.all(heads.map(pairOf));
+    return pairs.reduce((best, pair) => (pair.value > best.value ? pair : best));
+  }, [attention, layer, heads.join(), hideSpecial, hideFirst, hidePadding, renormalise]);
+  const isOne = heads.length < 2;
+  const best = isOne ? one : several;
+  const where = placeOf(attention, isOne ? settings : { ...settings, head: several?.head ?? settings.head });
   return html`<p class="headline">${
-    best &&
+    best?.row !== undefined &&
+    best.column !== undefined &&
     html`<bdi>${inQuotes(attention.rows[best.row].text)}</bdi> → <bdi>${inQuotes(attention.columns[best.column].text)}</bdi>: <b>${valueText(settings.kind, best.value, shown?.error)}</b>
-      <small>largest in ${placeOf(attention, settings)} (${leftOut(attention)})</small>`
+      <small>largest in ${where} (${leftOut(attention)})</small>`
   }</p>`;
-}
-
-/** The pair with the largest number, without special tokens and pairs of a word with itself; null if there is none.
- *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["attention"]} attention */
-function largestOf({ n, rows, columns, values, levels }, attention) {
-  let best = { row: -1, column: -1, value: -Infinity };
-  rows.forEach((row, i) =>
-    columns.forEach((column, j) => {
-      const value = values[i * n + j];
-      if (!(value > best.value) || Number.isNaN(levels[i * n + j]) || (attention.isSelf && row === column)) return;
-      if (!attention.rows[row].special && !attention.columns[column].special) best = { row, column, value };
-    }),
-  );
-  return best.row < 0 ? null : best;
 }
 
 /** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.

@@ -1,19 +1,21 @@
 // The weights from a generated word to the patches of the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { isOfWeights, percent, valueText } from "heed/data/display.js";
-import { inQuotes, largestOfPatches, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { inQuotes, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { picturePalette } from "heed/data/palettes.js";
+import { Choice } from "heed/views/controls.js";
 import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
 import { isBeyond, Opacity, OtherTokens } from "heed/views/picture_view.js";
-import { WordPictures } from "heed/views/word_pictures.js";
+import { highOf, WordPictures } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void, children?: unknown}} Props
  *    `place` of the word that is looked at, `point` looks at another; the children are beside a picture in a prompt */
 
+const SCALES = { matrix: "all words", row: "each word" };
 const TALLEST = 0.45; // of the window's height: the text is above
 
 /** @param {Props} props */
@@ -35,20 +37,22 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
     () => picturePalette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
-  const high = useMemo(() => largestOfPatches(shown, patches), [shown]); // one scale for all words
+  const high = useMemo(() => highOf(shown, patches, settings), [shown, settings.range]);
   const weights = useMemo(
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings, high),
-    [shown, place, settings.scale],
+    [shown, place, settings.scale, high],
   );
   const scale = scaleOf(image, size.width, innerHeight * TALLEST);
   const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
   const hasTokens = settings.kind === "cross_weights"; // those of the picture; other tokens are in the text
+  const best = strongest(weights, patches);
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(scale > 0)) return;
     drawing.paint(element, image, weights, table, place === null ? 0 : settings.opacity);
     if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
+    else if (place !== null && best !== null) drawing.outline(element, best, "mark", 2); // however pale its colour is
   });
   useEffect(paint);
   const patchAt = (/** @type {PointerEvent | MouseEvent} */ event) =>
@@ -63,7 +67,6 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const hold = (/** @type {number} */ position) =>
     set({ query: null, key: position === key && settings.query === null ? null : position });
   const word = place === null ? "" : attention.rows[place].text;
-  const best = strongest(weights, patches);
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
   const title =
     place === null
@@ -73,12 +76,14 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
     <div class="tools">${
       place === null
         ? ""
-        : html`<${Opacity} settings=${settings} set=${set} /><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isBeyond=${hasTokens && isBeyond(weights, drawing)} isShare=${isOfWeights(settings.kind)} />`
+        : html`<${Opacity} settings=${settings} set=${set} />
+          <${Choice} label="scale of" value=${settings.range === "row" ? "row" : "matrix"} options=${SCALES} onChange=${(/** @type {any} */ range) => set({ range })} />
+          <${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isBeyond=${hasTokens && isBeyond(weights, drawing)} isShare=${isOfWeights(settings.kind)} />`
     }</div>
     ${hasTokens && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
     ${
       hasTokens
-        ? html`<${WordPictures} attention=${attention} settings=${settings} set=${set} shown=${shown} seen=${seen} table=${table} high=${high} place=${place} point=${pointAt} />`
+        ? html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} point=${pointAt} />`
         : children
     }</div>
     <div class="picture">

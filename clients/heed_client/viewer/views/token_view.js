@@ -220,7 +220,7 @@ function Text({ attention, settings, set, shown }) {
     </div>
     <${RankedHeads} attention=${attention} settings=${settings} set=${set} before=${PIN}
       title=${`Heads ranked by the largest weight ${direction} ${place === null ? "a token" : `“${(direction === "from" ? attention.rows : attention.columns)[place].text}”`} (${leftOut(attention)})`} />
-    <${HeadRows} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} legend=${settings.range === "row" ? undefined : ""} link=${link} />`;
+    <${HeadRows} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} link=${link} />`;
 }
 
 /** @param {Label[]} labels @param {number[]} places @param {"from" | "to"} side */

@@ -1,7 +1,10 @@
 // The picture once for each generated word, coloured by the word's weights.
 import { html, useMemo } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
-import { strongest, weightsOf } from "heed/data/picture.js";
+import { largestOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { picturePalette } from "heed/data/palettes.js";
+import { useTheme } from "heed/views/draw/canvas.js";
+import { useShown } from "heed/views/hooks.js";
 import { SmallPicture } from "heed/views/small_picture.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -9,9 +12,27 @@ import { SmallPicture } from "heed/views/small_picture.js";
 const WIDTH = 192; // px of a picture
 const MOST = 60; // pictures, around the selected word
 
-/** @param {ViewProps & {shown: import("heed/data/display.js").Shown, seen: import("heed/views/picture_view.js").Seen, table: Uint32Array, high: number, place: number | null,
- *   point: (word: import("heed/views/generate_view.js").Word) => void}} props  `high` is the value of the strongest colour, `place` of the word that is looked at */
-export function WordPictures({ attention, settings, set, shown, seen, table, high, place, point }) {
+/** @typedef {ViewProps & {seen: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void}} Props
+ *    `place` of the word that is looked at, `point` looks at another */
+
+/** The value of the strongest colour of the pictures of all words; undefined = each has its own.
+ *  @param {import("heed/data/display.js").Shown} shown @param {import("heed/views/picture_view.js").Patches} patches @param {ViewProps["settings"]} settings */
+export const highOf = (shown, patches, { range }) => (range === "row" ? undefined : largestOfPatches(shown, patches));
+
+/** @param {Props} props */
+export function WordPictures(props) {
+  const { shown } = useShown(props.attention, props.settings);
+  return shown && html`<${Pictures} ...${props} shown=${shown} />`;
+}
+
+/** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
+function Pictures({ attention, settings, set, shown, seen, place, point }) {
+  const theme = useTheme();
+  const table = useMemo(
+    () => picturePalette(settings.palette, shown.isDiverging),
+    [settings.palette, shown.isDiverging, theme],
+  );
+  const high = useMemo(() => highOf(shown, seen.patches, settings), [shown, settings.range]);
   const { rows } = shown;
   const start = Math.max(0, Math.min(rows.length - MOST, rows.indexOf(place ?? -1) - MOST / 2));
   const all = useMemo(

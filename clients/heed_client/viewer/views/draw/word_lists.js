@@ -141,7 +141,8 @@ export function WordLists({ bundles, attention, held, hold, isDrawn, hasAll }) {
       )}
     </div>`;
   };
-  return html`<div class="columns-head" aria-hidden="true"><span>queries</span><span>keys</span></div>
+  return html`<div class="columns-head"><span aria-hidden="true">queries</span>
+    ${(bundles.length > 1 || error > 0) && html`<small class="note" ref=${note}>${bundles.length > 1 ? `The numbers are means of the ${bundles.length} heads. ` : ""}${error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}.` : ""}</small>`}<span aria-hidden="true">keys</span></div>
     <div class=${`word-lists ${bundles.length > 1 ? "several" : ""}`} ref=${box} style=${{ height: `${height}px` }} onScroll=${scroll} onPointerOver=${point} onPointerLeave=${point}
       onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       <div class="inner" style=${{ height: `${length * row}px` }}>
@@ -149,8 +150,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn, hasAll }) {
         ${column("query")}
         ${column("key")}
       </div>
-    </div>
-    ${(bundles.length > 1 || error > 0) && html`<p class="note" ref=${note}>${bundles.length > 1 ? `The numbers are means of the ${bundles.length} heads. ` : ""}${error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}.` : ""}</p>`}`;
+    </div>`;
 }
 
 /** @param {{side: string, index: number, row: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, description: string}} props */
