@@ -67,9 +67,9 @@ def test_what_a_head_changes(open_page, answers):
     expect(chips).to_have_count(len(output))
     for chip, one, two in zip(chips.all(), output, other, strict=True):
         cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
-        shown = re.findall(r"-?\d+\.\d+", chip.inner_text())
+        shown = re.findall(r"-?\d+\.\d+", f"{chip.get_attribute('title')} {chip.inner_text()}")
         largest = np.abs(one - two).max()
-        assert [*map(float, shown)] == [pytest.approx(cosine, abs=6e-4), pytest.approx(largest, rel=0.06)]
+        assert [*map(float, shown)] == [pytest.approx(cosine, abs=6e-5), pytest.approx(largest, rel=0.06)]
     expect(page).to_have_url(re.compile("ablated=%5B%5B0%2C1%5D%5D"))
     most = int(change[1].argmax())  # not the selected head, which is off
     assert_maps(page, 1, most, before[1, most], after[1, most])

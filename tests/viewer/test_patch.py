@@ -101,7 +101,7 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     expect(page.locator(".strongest")).to_contain_text(f"{said}: {before} → {after}")
     meaning = page.locator(".meaning")
     expect(meaning).to_have_text(
-        "insert the other text’s: One place at a time is replaced by the other text’s activation."
+        "insert the other text’s activation: One place at a time is replaced by the other text’s activation."
     )
     for name, text in (("at", HIDDEN), ("measure", "The logit of the first token minus that of the second.")):
         page.get_by_role("combobox", name=name, exact=True).focus()
@@ -123,7 +123,7 @@ def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
     expect(page.get_by_role("combobox", name="change")).to_have_value("scale")
     answer = ask(intervention={"at": "hidden", "scale": 0}, over=BOTH, metric="kl")
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-5, atol=1e-7)
-    expect(page.locator(".strongest")).to_contain_text("KL divergence is largest at the input of layer ")
+    expect(page.locator(".strongest")).to_contain_text("KL divergence of the next token is largest at the input of layer ")
     expect(page.locator(".strongest b")).to_have_text(f"{np.max(answer['values']):.4g}")
 
 
@@ -181,7 +181,7 @@ def test_other_choices_are_sent(open_patch, ask):
     answer = ask(intervention=removed, over={"layers": "all", "heads": "all"})
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-4, atol=1e-9)
     page.get_by_role("combobox", name="at", exact=True).select_option("mlp_output")
-    page.get_by_role("combobox", name="change").select_option("insert the other text’s")
+    page.get_by_role("combobox", name="change").select_option("insert the other text’s activation")
     page.get_by_role("textbox", name="other text").fill("the animal cross")
     expect_measured(page, 10)
     assert table(page)[1] == ["<s>", "the", "animal", "cross", "</s>"]

@@ -39,7 +39,7 @@ const FAR = 2; // largest shown share of the way
 
 /** @type {Record<Action, string>} */
 export const ACTIONS = {
-  from: "insert the other text’s",
+  from: "insert the other text’s activation",
   scale: "remove",
   mean: "put in the mean",
   add: "add a direction",
@@ -183,7 +183,7 @@ export function choicesOf(model, { patch, text }) {
   const tokens = Array.isArray(patch.tokens) ? patch.tokens : [];
   const hasSource = typeof patch.source === "string" || text === SENTENCE; // else nothing could be put in yet
   return {
-    source: typeof patch.source === "string" ? patch.source : text === SENTENCE ? OTHER : "",
+    source: typeof patch.source === "string" ? patch.source : text === SENTENCE ? OTHER : text, // to be changed in a word
     minus: typeof patch.minus === "string" ? patch.minus : text,
     scale: Number.isFinite(patch.scale) ? patch.scale : STRENGTH,
     at,

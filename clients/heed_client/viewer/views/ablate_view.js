@@ -88,8 +88,10 @@ export function AblateView({ attention, settings, set, run }) {
     <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} below=${below}>
       ${
         wanted.ablated.length === 0
-          ? html`<div class="results">${attention.isWhole && attention.isSmall && html`<${LargeHead} attention=${attention} settings=${settings} set=${set} />`}</div>`
-          : html`<div class="results" style=${{ visibility }}>${heads && html`<${Ranking} ...${heads} /><${Head} ...${heads} />`}</div>`
+          ? attention.isWhole &&
+            attention.isSmall &&
+            html`<${LargeHead} key=${measured.effects === null} attention=${attention} settings=${settings} set=${set} />`
+          : html`<div style=${{ visibility }}>${heads && html`<${Ranking} ...${heads} /><${Head} ...${heads} />`}</div>`
       }<//>
     <div style=${{ visibility }}>${tokens && changed}</div>`;
 }
@@ -188,12 +190,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
   return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
-        <span role="status">${count === null ? said : `${count} of ${layers * heads} heads measured`}</span>
-        ${
-          effects &&
-          html`<p class="note">Percentages show how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
-        <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
-        }</div>
+        <span role="status">${count === null ? said : `${count} of ${layers * heads} heads measured`}</span></div>
     <div class="ablation" style=${{ "--heads": heads, "--layers": layers }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
@@ -224,7 +221,12 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
               aria-label=${label} onClick=${() => toggle(layer, head)}>${effect === null ? state : withoutUnit(percent(effect))}</button></td>`;
         })}</tr>`,
-      )}</tbody></table></div>${below}</div>${children}</div>`;
+      )}</tbody></table></div>${below}</div><div class="results">
+      ${
+        effects &&
+        html`<p class="note">Percentages show how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
+        <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
+      }${children}</div></div>`;
 }
 
 /** Switches all heads of a layer off, or on if all are off. @param {{layer: number, isOff: boolean, set: (off: boolean) => void}} props */
@@ -307,11 +309,14 @@ export function OutputChanges({ each }) {
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
-    <p class="note">cos: cosine similarity of its vector before and after, 1 if the direction is the same. Δ: largest change
-      of one number of the vector, which gives the colour.</p>
+    <p class="note">The largest change of one number of the token’s vector, which gives the colour.</p>
     <ol class="chips">${each.map(
-      ({ word, cosine, largest }) => html`<li
+      ({
+        word,
+        cosine,
+        largest,
+      }) => html`<li title=${`cosine similarity of the vectors before and after: ${minus(cosine.toFixed(4))}`}
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${word}</b> cos ${minus(cosine.toFixed(3))}, Δ ${brief(largest)}</li>`,
+      <b>${word}</b> ${brief(largest)}</li>`,
     )}</ol></section>`;
 }

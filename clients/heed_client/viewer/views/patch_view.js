@@ -40,8 +40,8 @@ import { HeatMap } from "heed/views/matrix_view.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const LISTED = 6; // cells
-const [ROW, HIGHEST] = [30, 72]; // px of a row, at least and at most
-const OF_WIDTH = 36; // between them a row is 1 / OF_WIDTH of the width of the window
+const [ROW, HIGHEST] = [30, 104]; // px of a row, at least and at most
+const OF_WIDTH = 24; // between them a row is 1 / OF_WIDTH of the width of the window
 const AROUND = 134; // px of the words and bars around the cells
 const TALLEST = 0.62; // of the window's height
 const MOST = 20; // times a direction, by the slider
@@ -274,7 +274,7 @@ function Strongest({ grid }) {
   if (grid.status === "running" || !most) return null;
   const { unchanged, choices } = grid;
   const isDistance = DISTANCES.includes(choices.metric);
-  return html`<p class="headline strongest">${METRICS[choices.metric]} ${isDistance ? "is largest" : "changes most"} at ${cellTitle(grid, most).replace(/^into/, "the input of")}:
+  return html`<p class="headline strongest">${METRICS[choices.metric]} ${isDistance ? `of the ${choices.metric === "cosine_distance" ? "output" : "next token"} is largest` : "changes most"} at ${cellTitle(grid, most).replace(/^into/, "the input of")}:
     ${" "}${isDistance ? "" : `${number(unchanged)} → `}<b>${number(most.value)}</b> <small>${recovered(grid, most.value)}</small></p>`;
 }
 
