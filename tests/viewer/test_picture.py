@@ -208,6 +208,19 @@ def test_the_first_sentence_names_the_patch_and_each_head_has_its_picture(open_m
     assert large.shape[1] > small.shape[1] > 0
 
 
+def test_each_layer_has_its_picture(open_model, vision):
+    means = weights_of(vision, "vit", normalised(VALUES)).mean(1)[:, 9, 1:]
+    page = open_model("vit&query=9", VALUES)
+    layers = page.get_by_role("region", name="every layer").get_by_role("button")
+    said = [f"layer {layer}, up to {percent(max(row))}" for layer, row in enumerate(means)]
+    expect(layers).to_have_text(said)
+    layers.last.click()
+    expect(page.get_by_role("combobox", name="layer", exact=True)).to_have_value(str(len(means) - 1))
+    expect(layers.last).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("combobox", name="selected patch or token").select_option("is looked at by")
+    expect(layers).to_have_count(0)  # it would need the matrices of all heads
+
+
 @pytest.mark.parametrize("width", [16, 41])
 def test_a_greyscale_model_takes_the_middle_of_a_colour_picture(open_model, vision, width):
     """Its preprocessor has a mean, and neither a factor nor a deviation: values stay from 0 to 255."""

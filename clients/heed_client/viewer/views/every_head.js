@@ -125,6 +125,15 @@ export function mapOf(all, attention, settings, shown) {
 export const inEveryHead = (attention, layer, place, direction) =>
   (direction === "from" ? rowsOf : columnsOf)(attention, layer, place);
 
+/** The weights from a query in each layer, as means of its heads. @param {ViewProps["attention"]} attention @param {number} query */
+export async function inEveryLayer(attention, query) {
+  const { layers, heads, n } = attention;
+  const all = await Promise.all(Array.from({ length: layers }, (_, layer) => rowsOf(attention, layer, query)));
+  return all.map((rows) =>
+    Float32Array.from({ length: n }, (_, j) => rows.reduce((sum, row) => sum + row[j] / heads, 0)),
+  );
+}
+
 /** The weights from a query in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} query */
 async function rowsOf(attention, layer, query) {
   const { numbers, unit } = await attention.row(query);

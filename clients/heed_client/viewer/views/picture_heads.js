@@ -3,7 +3,7 @@ import { html } from "vendor/preact.js";
 import { coloured, strongest } from "heed/data/picture.js";
 import { valueText } from "heed/data/display.js";
 import { tallest } from "heed/views/draw/patches.js";
-import { inEveryHead } from "heed/views/every_head.js";
+import { inEveryHead, inEveryLayer } from "heed/views/every_head.js";
 import { usePromise } from "heed/views/hooks.js";
 import { SmallPicture } from "heed/views/small_picture.js";
 
@@ -13,9 +13,12 @@ import { SmallPicture } from "heed/views/small_picture.js";
 const SIDE = 240; // px of the width, at least
 const LABEL = 32; // px of the name below a picture
 const GAP = 12; // px between two pictures
+const STRIP = 72; // px of the height of the picture of a layer
 
-/** @param {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, weights: import("heed/data/picture.js").Weights}} props
+/** @typedef {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, weights: import("heed/data/picture.js").Weights}} Props
  *    `weights` of the large picture, `width` for all pictures in px */
+
+/** @param {Props} props */
 export function PictureHeads({ attention, settings, set, seen, place, table, width, weights }) {
   const { layer, head, direction, combine } = settings;
   const { value } = usePromise(
@@ -36,6 +39,30 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wid
         }<//>`;
       },
     )}</div></section>`;
+}
+
+/** The picture once for each layer, coloured by the means of its heads, on one scale; nothing for the weights to a position.
+ *  @param {ViewProps & Pick<Props, "seen" | "place" | "table" | "weights">} props */
+export function PictureLayers({ attention, settings, set, seen, place, table, weights }) {
+  const { layers, isSelf } = attention;
+  const isShown = layers > 1 && isSelf && settings.direction === "from";
+  const { value } = usePromise(
+    async () => ({ attention, rows: isShown ? await inEveryLayer(attention, place) : [] }),
+    [attention, place, isShown],
+  );
+  if (!isShown || value?.attention !== attention) return null;
+  const { image, patches } = seen;
+  const high = Math.max(...value.rows.map((row) => coloured(row, weights.hidden, patches, false, settings).high));
+  const width = (STRIP * image.width) / image.height;
+  return html`<section class="picture-layers" aria-label="every layer"><h2>Mean of the heads, ${attention.axis} by ${attention.axis}, on one scale of colours</h2>
+    <div class="layer-pictures">${value.rows.map((row, layer) => {
+      const own = coloured(row, weights.hidden, patches, false, settings, high);
+      const best = strongest(own, patches);
+      return html`<${SmallPicture} key=${layer} seen=${seen} weights=${own} table=${table} opacity=${settings.opacity} width=${width} place=${place}
+        isShown=${layer === settings.layer} onClick=${() => set({ layer })}>${attention.axis} ${layer}${
+          best !== null && html`, up to <b>${valueText(settings.kind, own.values[best])}</b>`
+        }<//>`;
+    })}</div></section>`;
 }
 
 /** The number of columns in which pictures are widest, and their width. @param {number} count @param {number} width

@@ -9,7 +9,7 @@ import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { Choice, hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
-import { PictureHeads } from "heed/views/picture_heads.js";
+import { PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  rows x columns of squares, after `special` other tokens */
@@ -70,6 +70,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     const element = canvas.current;
     if (!element || !(width > 0)) return;
     drawing.paint(element, image, weights, table, settings.opacity);
+    drawing.number(element);
     if (drawing.isPatch(place)) drawing.outline(element, place, "mark", 3);
     if (pointed !== null && pointed !== place) drawing.outline(element, pointed, "text", 1);
     placeTip();
@@ -147,10 +148,11 @@ function Picture({ attention, settings, set, shown, seen }) {
           if (position !== null) select(position === selected ? first : position);
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
-      <p class="note">${HINT} Row 0, column 0 is at the upper left.</p></div>
+      <p class="note">${HINT}</p></div>
       <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights}
         width=${size.width < WIDE ? size.width : size.width - width - BETWEEN} />
-    </div>`;
+    </div>
+    <${PictureLayers} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights} />`;
 }
 
 /** Whether a token that is not a patch has a larger weight than all patches.

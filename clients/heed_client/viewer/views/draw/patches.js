@@ -7,7 +7,8 @@ import { prepare, themeColours } from "heed/views/draw/canvas.js";
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
 /** @typedef {import("heed/data/picture.js").Weights} Weights */
 
-const [LEAST, BESIDE] = [0.5, 560]; // a picture takes half of the window's height, or all but so many px
+const [LEAST, BESIDE] = [0.43, 640]; // a picture takes so much of the window's height, or all but so many px
+const APART = 20; // px between two numbers of rows or columns, at least
 const COARSE = 48; // px of the longer side of a picture whose pixels are drawn as squares
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
@@ -85,6 +86,21 @@ export class PatchDrawing {
       context.fillRect(left, top, snap(x + this.side) - left, snap(y + this.side) - top);
     }
     context.globalAlpha = 1;
+  }
+
+  /** Number the columns at the upper edge, and the rows at the left one. @param {HTMLCanvasElement} canvas */
+  number(canvas) {
+    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    const step = Math.ceil(APART / this.side);
+    context.font = "10px Inter, system-ui, sans-serif";
+    [context.textAlign, context.textBaseline, context.lineJoin] = ["center", "middle", "round"];
+    [context.lineWidth, context.strokeStyle, context.fillStyle] = [3, "#fff", "#000"];
+    const write = (/** @type {number} */ number, /** @type {number} */ x, /** @type {number} */ y) => {
+      context.strokeText(String(number), x, y);
+      context.fillText(String(number), x, y);
+    };
+    for (let column = 0; column < this._columns; column += step) write(column, (column + 0.5) * this.side, 7);
+    for (let row = 0; row < this._rows; row += step) if (row) write(row, 8, (row + 0.5) * this.side);
   }
 
   /** @param {HTMLCanvasElement} canvas @param {number} position @param {"mark" | "text"} colour @param {number} breadth */
