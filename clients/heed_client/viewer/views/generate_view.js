@@ -30,7 +30,7 @@ import { WordPictures } from "heed/views/word_pictures.js";
 const LINE = 13; // px of a row of the alignment, at least
 const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
-const BELOW = 64; // px between its end and the window's: the last note
+const BELOW = 76; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const NEAR = 40; // px from the end of a text that count as its end
 
