@@ -127,7 +127,7 @@ def test_every_head_is_measured(open_page, heed):
         shares[layer, head] = share = np.linalg.norm(other - output) / np.linalg.norm(output)
         said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f}\u00a0%: switch off layer {layer}, head {head}"
         expect(page.get_by_role("button", name=said)).to_be_visible()
-    expect(page.locator(".heads-tools")).to_contain_text("when only this head is off")
+    expect(page.locator(".results")).to_contain_text("when only this head is off")
     layer, head = divmod(int(shares.argmax()), 4)
     said = f"The output moves most without layer {layer}, head {head}: {percent(shares.max())}"
     expect(page.locator(".ablate > .headline")).to_have_text(said)

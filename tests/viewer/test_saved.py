@@ -136,7 +136,7 @@ def test_pictures_of_each_view(page, heed, tmp_path):
     assert {head.get("fill") for head in heads} == strokes
     assert len(strokes) == 4
     texts = ["".join(text.itertext()) for text in svg.findall("{*}text")]
-    assert texts == ["bert: weights, heads 0, 1, 2, 3", "queries", "keys"]
+    assert texts == ["bert: weights, heads 0, 1, 2, 3", "queries", "keys", "The 3 strongest lines of each query."]
     page.get_by_role("button", name="animal", exact=True).first.click()
     title = "".join(svg_of(page).find("{*}text").itertext())
     assert title == "bert, heads 0, 1, 2, 3: what “animal” looks at"

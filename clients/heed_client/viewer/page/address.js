@@ -1,6 +1,6 @@
 // The settings of the page in its URL. Another view or model, and a picture that is added or removed, is a step, from which
 // the browser goes back.
-import { useEffect, useRef, useState } from "vendor/preact.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
 import { fromFragment, toFragment } from "heed/data/state.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -11,7 +11,8 @@ export function useAddress(start) {
   const [entry, setEntry] = useState(0);
   const arrived = useRef(0); // as `entry`, before the next rendering
   const [settings, setSettings] = useState(() => (location.hash.length > 1 ? fromFragment(location.hash) : start));
-  useEffect(() => {
+  useLayoutEffect(() => {
+    // in the frame in which the change is seen, so that Back leads from it
     const fragment = `#${toFragment(settings)}`;
     if (location.protocol === "about:" || fragment === location.hash) return;
     if (arrived.current !== entry) return; // another URL has replaced these settings since

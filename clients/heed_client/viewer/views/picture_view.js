@@ -177,12 +177,12 @@ export function OtherTokens({ labels, weights, drawing, table, kind, error, plac
           color: textOn(table, level, opacity),
         };
         const said = isHidden
-          ? " hidden"
+          ? "hidden"
           : weights && !isMasked
-            ? ` ${beyond(weights, position)}${valueText(kind, weights.values[position], error)}`
+            ? `${beyond(weights, position)}${valueText(kind, weights.values[position], error)}`
             : "";
         return html`<button key=${position} class=${`chip ${isSpecial ? "special" : ""} ${isMasked ? "masked" : ""} ${position === place ? "active" : ""}`} aria-pressed=${position === place} style=${colours || {}}
-          title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => onSelect(position)}>${text}${said}</button>`;
+          title=${`${text} (${position})${isMasked ? ": masked" : ""}`} onClick=${() => onSelect(position)}>${text}${weights && html` <span class="number">${said}</span>`}</button>`;
       })}
     </div>`;
 }
