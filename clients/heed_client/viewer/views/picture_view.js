@@ -134,7 +134,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   return html`<div class="tools">
       <${Choice} label="selected patch or token" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
-      <${Legend} shown=${weights} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} isBeyond=${isBeyond(weights, drawing)} />
+      <${Legend} shown=${{ ...weights, levels: shown.levels }} table=${table} scale=${settings.scale} opacity=${settings.opacity} isShare=${isOfWeights(settings.kind)} isBeyond=${isBeyond(weights, drawing)} />
     </div>
     <div class="picture-head" ref=${head}><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>

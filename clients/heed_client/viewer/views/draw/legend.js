@@ -8,7 +8,7 @@ const STOPS = 16; // of the gradient
 /** @param {{shown: Pick<import("heed/data/display.js").Shown, "high" | "levels" | "isDiverging">, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string,
  *   opacity?: number, isShare?: boolean, name?: string, isBeyond?: boolean}} props  `shown` has the largest value; with `opacity` the colours are over a picture;
  *   `isShare`: numbers are per cent, or percentage points; the `name` of what has the colours is in front;
- *   `isBeyond`: some numbers are larger than its end */
+ *   `isBeyond`: some numbers are larger than its end; false = not now, with room for it */
 export function Legend({
   shown,
   table,
@@ -17,7 +17,7 @@ export function Legend({
   opacity,
   isShare = false,
   name = "",
-  isBeyond = false,
+  isBeyond = undefined,
 }) {
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
@@ -35,7 +35,7 @@ export function Legend({
     <div class="scale" style=${{ backgroundImage: gradient, ...(opacity !== undefined && { backgroundColor: PALE }) }}>
       ${marks.map(({ level, text }) => html`<small style=${{ left: `${100 * level}%` }}>${text}</small>`)}
     </div>
-    ${isBeyond && html`<span>▲ beyond the scale</span>`}
+    ${isBeyond !== undefined && html`<span style=${{ visibility: isBeyond ? "visible" : "hidden" }}>▲ beyond the scale</span>`}
     ${of && html`<span>${of}</span>`}
     ${isMasked && masked && html`<i class="hatched"></i><span>${masked}</span>`}
   </div>`;
