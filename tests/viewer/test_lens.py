@@ -54,14 +54,14 @@ def test_a_sentence_says_from_which_layer_on_the_output_is_known(page, lens):
         first = next(layer for layer in range(3) if set(likeliest[layer:]) == {likeliest[-1]})
         word = f"“{likeliest[-1]}”"
         sentence = [
-            f"From the embeddings on, the prediction is {word}.",
-            f"From layer 0 on, the prediction is {word}.",
+            f"from the embeddings on, the prediction is {word}.",
+            f"from layer 0 on, the prediction is {word}.",
             f"{word} becomes the prediction only in the last layer.",
         ][first]
         if (before := likeliest.index(likeliest[-1])) < first:
             where = ["the embeddings", "layer 0"][before]
             sentence = f"{word} is the most likely token of {where}, but the prediction settles only in the last layer."
-        expect(page.get_by_role("region", name="most likely tokens")).to_contain_text(sentence)
+        expect(page.locator(".headline")).to_have_text(f"After “{WORDS[column]}”: {sentence}")
     table, details = (page.locator(name).bounding_box() for name in (".lens-frame", ".guesses"))
     assert details["x"] >= table["x"] + table["width"]  # beside it, not below an empty half
 

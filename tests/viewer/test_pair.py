@@ -25,10 +25,11 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}")
     words = page.get_by_role("group", name="words")
     words.get_by_role("button", name="cat").click()
-    expect(page.locator(".headline")).to_contain_text("“cat” → …")
-    ranking = "by the largest weight (ignoring special tokens and the word itself)"
-    expect(page.locator(".headline")).to_contain_text(ranking)
     largest = np.delete(weights[:, 2, :], [0, 2, weights.shape[-1] - 1], axis=1).max(1)
+    where = f"largest in head {largest.argmax()} (ignoring special tokens and the word itself)"
+    headline = page.locator(".headline")
+    expect(headline).to_contain_text(where)
+    expect(headline).to_have_text(re.compile(f"^“cat” → “.+”: {percent(largest.max())} largest"))
     expect(page.locator(".ranking button").first).to_contain_text(f"head {largest.argmax()}")
     words.get_by_role("button", name="mat").click()
     pair = weights[:, 2, 6]

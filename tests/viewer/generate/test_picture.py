@@ -143,5 +143,5 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     page.get_by_role("region", name="picture").get_by_role("img", name="the picture").click(position={"x": 10, "y": 10})
     expect(page.get_by_text("Picture: row 0, column 0 is selected")).to_be_visible()
     title = page.get_by_role("region", name="next tokens").get_by_role("heading")
-    expect(title).to_have_text(f"Candidates for the place of “{new[1].text}”")
+    expect(title).to_have_text(f"Most likely tokens in place of “{new[1].text}”")
     assert words[-1].startswith("bold: generated; no box: weight near 0")  # without a title, which is above the picture

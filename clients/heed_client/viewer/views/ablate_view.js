@@ -62,7 +62,9 @@ export function AblateView({ attention, settings, set, run }) {
   const isReady = before !== null && before.isWhole && attention.isWhole && ablated.length > 0;
   const changes = useMemo(() => (isReady ? changesOf(attention, before, ablated) : []), [attention, before, isReady]);
   const [picked, setPicked] = useState(""); // a head
-  const shown = changeShown(changes, settings, picked === nameOf(settings));
+  const [pointed, setPointed] = useState(/** @type {{layer: number, head: number} | null} */ (null));
+  const at = { ...settings, ...pointed };
+  const shown = changeShown(changes, at, pointed !== null || picked === nameOf(settings));
   const choose = (/** @type {{layer: number, head: number}} */ place) => {
     setPicked(nameOf(place));
     set({ layer: place.layer, head: place.head, combine: "none" });
@@ -85,12 +87,12 @@ export function AblateView({ attention, settings, set, run }) {
       : "Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
-    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} below=${below}>
+    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} setPointed=${setPointed} measured=${measured} below=${below}>
       ${
         wanted.ablated.length === 0
           ? attention.isWhole &&
             attention.isSmall &&
-            html`<${LargeHead} key=${measured.effects === null} attention=${attention} settings=${settings} set=${set} />`
+            html`<${LargeHead} key=${measured.effects === null} attention=${attention} settings=${at} set=${set} />`
           : html`<div style=${{ visibility }}>${heads && html`<${Ranking} ...${heads} /><${Head} ...${heads} />`}</div>`
       }<//>
     <div style=${{ visibility }}>${tokens && changed}</div>`;
@@ -142,9 +144,9 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
 }
 
 /** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
- *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
+ *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, setPointed: (place: {layer: number, head: number} | null) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
  *    `below` the grid, `children` beside it */
-function Grid({ attention, before, changes, shown, settings, set, choose, measured, below, children }) {
+function Grid({ attention, before, changes, shown, settings, set, choose, setPointed, measured, below, children }) {
   const { layers, heads } = attention;
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
@@ -163,6 +165,12 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
   const isThere = focused !== "" && focusedLayer < layers && focusedHead < heads;
   const reached = isThere ? focused : shown ? nameOf(shown) : "0.0";
   const focus = (/** @type {any} */ { target: { dataset } }) => dataset.place && setFocused(dataset.place);
+  const point = (/** @type {any} */ { target }) => {
+    const { dataset } = target.closest("[data-kind=change]") ?? {};
+    if (!dataset) return setPointed(null);
+    const [layer, head] = dataset.place.split(".").map(Number);
+    setPointed({ layer, head });
+  };
   const move = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     const { place, kind } = /** @type {HTMLElement} */ (event.target).dataset;
@@ -191,7 +199,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, measur
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads measured`}</span></div>
-    <div class="ablation" style=${{ "--heads": heads, "--layers": layers }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
+    <div class="ablation" style=${{ "--heads": heads, "--layers": layers }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed(null)}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>

@@ -13,7 +13,7 @@ import { usePromise } from "heed/views/hooks.js";
  */
 export function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
   const word = place === null ? undefined : words[place]?.text;
-  const title = html`<h2>Candidates${word !== undefined && ` for the place of “${word}”`}</h2>`;
+  const title = html`<h2>Most likely tokens${word !== undefined && ` in place of “${word}”`}</h2>`;
   const choose = actions?.choose;
   const isUnknown = place !== null && tokens[place]?.alternatives.length === 0;
   const asked = usePromise(

@@ -93,7 +93,7 @@ function Alignment({ attention, settings, set, text, patches }) {
   const isCross = settings.kind === "cross_weights";
   const title = isCross
     ? "Alignment: generated words down, source across"
-    : "Generated words down, earlier words across; hatched: later";
+    : "Each generated word (down) and the words before it (across)";
   const hasScale = (!isCross || text.source?.length) && settings.query !== null && settings.hidePadding; // as the words
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
   return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>
@@ -298,7 +298,7 @@ function Words({ text, patches, hasPicture, attention, settings, set, pointed, s
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${patches ? picture.startsWith("▲") : undefined} />`}
+    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲") || undefined} />`}
       ${words.length > 0 && html`<span class="note">${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}. The stronger its line, the more probable it was.</span>`}</div>
   </div>`;
 }

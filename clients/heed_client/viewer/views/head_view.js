@@ -33,7 +33,7 @@ export function HeadView({ attention, settings, set }) {
   };
   return html`<div class="tools">
       <${HeadChips} attention=${attention} settings=${settings} set=${set} />
-      ${columns.length > STRONGEST && html`<${Choice} label="lines" value=${settings.allLines ? "all" : "strongest"} options=${STRENGTHS} onChange=${(/** @type {string} */ which) => set({ allLines: which === "all" })} />`}
+      ${columns.length > STRONGEST && settings.query === null && settings.key === null && html`<${Choice} label="lines" value=${settings.allLines ? "all" : "strongest"} options=${STRENGTHS} onChange=${(/** @type {string} */ which) => set({ allLines: which === "all" })} />`}
       ${isPair && html`<${Choice} label="between" value=${parts} options=${PARTS} onChange=${(/** @type {string} */ lines) => set({ lines })} />`}
     </div>
     <${WordLists} bundles=${bundles} attention=${attention} held=${heldWord(settings, rows, columns)} hold=${hold} isDrawn=${isDrawn} hasAll=${settings.allLines} />`;

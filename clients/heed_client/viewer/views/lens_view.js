@@ -132,6 +132,7 @@ function Table({ lens, settings, set, pinned }) {
       <${Scale} lens=${lens} isByRank=${isByRank} table=${table} />
       ${lens.count > lens.words.length && html`<${Pages} lens=${lens} settings=${settings} change=${change} />`}
     </div>
+    <p class="headline">${lens.isMasked ? "At" : "After"} “${words[cell.column]}”: ${settledIn(lens, cell.column)}</p>
     <div class="lens-body"><div><div class="lens-frame" ref=${frame}><table class="lens-table" style=${{ "--rows": layers.length, "--columns": words.length }} role="grid" aria-label="the most likely next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
@@ -185,7 +186,7 @@ function settledIn(lens, column) {
   }
   return row === last
     ? `“${word}” becomes the prediction only in the last layer.`
-    : `From ${where} on, the prediction is “${word}”.`;
+    : `from ${where} on, the prediction is “${word}”.`;
 }
 
 /** The most likely tokens of a cell. @param {{lens: Lens, cell: Cell, isHeld: boolean}} props */
@@ -197,7 +198,6 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
       ({ word, probability }) =>
         html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability / guesses[0].probability}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
-    <p>${settledIn(lens, column)}</p>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
     <p>${rank === null || next === null ? "The text ends here: no token to compare with." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
 }

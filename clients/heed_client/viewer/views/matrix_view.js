@@ -99,7 +99,7 @@ export function HeatMap({
     const [left, above] = [beside.flatMap((one) => of(one.rows)), beside.flatMap((one) => of(one.columns))];
     const isAlone = beside.length === 0; // then it ends where the window does
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
-    const rest = innerHeight - top - (below || BELOW);
+    const rest = innerHeight - top - ((below || BELOW) * rootSize()) / 16;
     const low = own || innerHeight * (isAlone ? LOWEST : TALLEST);
     const isWhole = isAlone && !below && !own && shown.m <= MANY; // the page may be longer than the window
     const lines = isWhole ? LINE * shown.m + AROUND : 0;
@@ -313,6 +313,9 @@ export function HeatMap({
       <div class="tip" ref=${tip} hidden></div>
     </div>`;
 }
+
+/** px of the page's font, which is larger in a wide window. */
+const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
 
 /** @param {number} index  -1 = none */
 const within = (index) => (index < 0 ? null : index);

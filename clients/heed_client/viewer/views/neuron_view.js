@@ -152,6 +152,6 @@ function Strip({ label, name, numbers, top: strongest, table, marked, setPointed
     );
   };
   const width = 100 / numbers.length;
-  return html`<div class="strip"><canvas ref=${canvas} width=${numbers.length} height="1" role="img" aria-label=${label} onPointerMove=${point}></canvas>
+  return html`<div class="strip"><canvas ref=${canvas} width=${numbers.length} height="1" role="img" aria-label=${label} onPointerMove=${point} onPointerLeave=${() => setPointed(() => null)}></canvas>
     ${marked !== null && html`<i style=${{ left: `${marked * width}%`, width: `${width}%` }}></i>`}</div>`;
 }

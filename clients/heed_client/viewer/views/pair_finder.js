@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { drawnHeads, valueText } from "heed/data/display.js";
 import { briefly, inQuotes } from "heed/data/picture.js";
-import { largestPair, leftOut, rank } from "heed/data/ranking.js";
+import { heldWeight, largestPair, leftOut, rank } from "heed/data/ranking.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
 import { drawn, usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -29,6 +29,10 @@ export function PairFinder({ attention, settings, set, point }) {
   const isCurrent = value?.attention === attention && value.query === query && value.key === key;
   const heads = isCurrent ? value.heads : [];
   const isHeld = query !== null || key !== null;
+  const [best] = heads;
+  useEffect(() => {
+    if (isHeld && best) point?.(best);
+  }, [best]);
   if (Math.max(attention.m, attention.n) > MOST_WORDS && !isHeld) return null;
   return html`<section class="pair" aria-label="find a pair">
     <${Words} attention=${attention} settings=${settings} set=${set} />
@@ -127,21 +131,26 @@ function Headline({ attention, settings, best }) {
   const { kind, query, key, view, layer, head, combine } = settings;
   const { matrix } = useShown(attention, settings);
   const isBest = view === "model" || combine !== "none";
-  const from = query === null ? null : attention.rows[query].text;
-  const to = key === null ? null : attention.columns[key].text;
-  const ranked =
-    attention.layers * attention.heads > 1 && `Heads ranked by the largest weight (${leftOut(attention)}). `;
-  if (from === null || to === null)
-    return html`<p class="headline">${from === null ? html`… → <bdi>${inQuotes(String(to))}</bdi>` : html`<bdi>${inQuotes(from)}</bdi> → …`}
-      <small>${ranked}${from === null ? "Click the word that looks." : `Click the word that it looks at, or ${inQuotes(from)} again to unpin it.`}</small></p>`;
-  const weight = isBest ? best?.weight : matrix?.values[Number(query) * attention.n + Number(key)];
-  const place = isBest ? best : { layer, head };
-  return html`<p class="headline"><bdi>${inQuotes(from)}</bdi> → <bdi>${inQuotes(to)}</bdi>${
-    weight !== undefined &&
-    place &&
-    html`: <b>${valueText(kind, weight, isBest ? 0 : matrix?.error)}</b>
-      <small>${isBest ? "largest in " : ""}${attention.layers > 1 ? `layer ${place.layer}, ` : ""}head ${place.head}</small>`
-  }</p>`;
+  const isPair = query !== null && key !== null;
+  const own = useMemo(
+    () => matrix && heldWeight(attention, settings, (i, j) => matrix.values[i * matrix.n + j]),
+    [matrix, query, key, settings.hideSpecial, settings.hideFirst, settings.hidePadding],
+  );
+  const found = isBest ? best : own && { ...own, layer, head };
+  const known = found && (isPair || Number.isFinite(found.weight)) ? found : null;
+  const name = (/** @type {"rows" | "columns"} */ axis, /** @type {number | null} */ place) => {
+    const at = place ?? known?.other ?? null;
+    return at === null ? "…" : html`<bdi>${inQuotes(attention[axis][at].text)}</bdi>`;
+  };
+  const where = known && `${attention.layers > 1 ? `layer ${known.layer}, ` : ""}head ${known.head}`;
+  const held = inQuotes(query === null ? attention.columns[Number(key)].text : attention.rows[query].text);
+  const next = query === null ? "Click the word that looks" : "Click the word that it looks at";
+  return html`<p class="headline">${name("rows", query)} → ${name("columns", key)}${
+    known && html`: <b>${valueText(kind, known.weight, isBest ? 0 : matrix?.error)}</b>`
+  }
+    ${" "}<small>${known && `${isPair && !isBest ? "" : "largest in "}${where}`}${
+      isPair ? "" : ` (${leftOut(attention)}). ${next}, or ${held} again to unpin it.`
+    }</small></p>`;
 }
 
 /** The words as buttons: the first click holds the query, the second the key. @param {ViewProps} props */

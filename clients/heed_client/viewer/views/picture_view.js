@@ -79,7 +79,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     of.hidden[position] ? "hidden" : valueText(settings.kind, of.values[position], shown.error);
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
-    element.hidden = pointed === null;
+    element.hidden = pointed === null || place === pointed; // the headline is about it
     if (pointed === null) return;
     const ends = [selected, pointed].map((position) => inQuotes(attention.rows[position].text));
     const pair = (direction === "from" ? ends : ends.reverse()).join(" → ");

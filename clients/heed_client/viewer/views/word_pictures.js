@@ -1,5 +1,5 @@
 // The picture once for each generated word, coloured by the word's weights.
-import { html, useMemo } from "vendor/preact.js";
+import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
 import { largestOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { picturePalette } from "heed/data/palettes.js";
@@ -42,9 +42,18 @@ function Pictures({ attention, settings, set, shown, seen, place, point }) {
         .map((row) => ({ row, weights: weightsOf(shown, attention.n, seen.patches, "from", row, settings, high) })),
     [shown, start, seen, settings.scale, high],
   );
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    const frame = box.current;
+    const own = frame?.querySelector("[aria-pressed=true]");
+    if (!frame || !(own instanceof HTMLElement)) return;
+    const top = own.offsetTop - frame.offsetTop;
+    if (top < frame.scrollTop || top + own.offsetHeight > frame.scrollTop + frame.clientHeight)
+      frame.scrollTop = top + own.offsetHeight - frame.clientHeight;
+  }, [place]);
   const words = rows.length > MOST ? `${all.length} of ${rows.length} words` : "Each word";
   return html`<section class="word-pictures" aria-label="picture of each word"><h2>${words}, with the largest weight on a patch</h2>
-    <div class="head-pictures">${all.map(({ row, weights }) => {
+    <div class="head-pictures" ref=${box}>${all.map(({ row, weights }) => {
       const best = strongest(weights, seen.patches);
       const on = () => point({ row, column: null });
       return html`<${SmallPicture} key=${row} seen=${seen} weights=${weights} table=${table} opacity=${settings.opacity} width=${WIDTH} isShown=${row === place}

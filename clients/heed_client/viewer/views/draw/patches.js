@@ -99,8 +99,9 @@ export class PatchDrawing {
       context.strokeText(String(number), x, y);
       context.fillText(String(number), x, y);
     };
-    for (let column = 0; column < this._columns; column += step) write(column, (column + 0.5) * this.side, 7);
-    for (let row = 0; row < this._rows; row += step) if (row) write(row, 8, (row + 0.5) * this.side);
+    for (let column = 0; column < this._columns; column += step)
+      write(column, Math.max(20, (column + 0.5) * this.side), 7);
+    for (let row = 0; row < this._rows; row += step) write(row, 8, (row + 0.5) * this.side);
   }
 
   /** @param {HTMLCanvasElement} canvas @param {number} position @param {"mark" | "text"} colour @param {number} breadth */
