@@ -123,7 +123,9 @@ def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
     expect(page.get_by_role("combobox", name="change")).to_have_value("scale")
     answer = ask(intervention={"at": "hidden", "scale": 0}, over=BOTH, metric="kl")
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-5, atol=1e-7)
-    expect(page.locator(".strongest")).to_contain_text("KL divergence of the next token is largest at the input of layer ")
+    expect(page.locator(".strongest")).to_contain_text(
+        "KL divergence of the next token is largest at the input of layer "
+    )
     expect(page.locator(".strongest b")).to_have_text(f"{np.max(answer['values']):.4g}")
 
 
