@@ -18,7 +18,7 @@ import { escape } from "heed/save/document.js";
 import { fromPicture } from "heed/save/saved.js";
 import { placeOf } from "heed/views/comparison.js";
 import { FADED, isCoarse, PatchDrawing } from "heed/views/draw/patches.js";
-import { highOf } from "heed/views/word_pictures.js";
+import { highOf, listedWords } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -52,7 +52,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, text = "")
   const high = isOfText ? highOf(shown, patches, settings) : undefined;
   const weights = weightsOf(shown, count, patches, direction, place ?? -1, settings, high);
   const table = picturePalette(settings.palette, weights.isDiverging, false);
-  const lower = !text && isOfText ? wordPictures(attention, shown, settings, seen, table, high) : text;
+  const lower = !text && isOfText ? wordPictures(attention, shown, settings, seen, table, place, high) : text;
   const under = place === null ? 2 * EDGE : SCALED;
   const opacity = place === null ? 0 : settings.opacity; // else no patch has a colour
   const zoom = SIDE / Math.max(image.width, image.height);
@@ -117,13 +117,15 @@ function coloured(drawing, [width, height], weights, table, opacity, left, top) 
 }
 
 /** The picture of each generated word, on one scale. @param {Attention} attention @param {Shown} shown @param {Settings} settings
- *  @param {import("heed/views/picture_view.js").Seen} seen @param {Uint32Array} table @param {number} [high]  value of the strongest colour */
-function wordPictures(attention, shown, settings, { image, patches }, table, high) {
+ *  @param {import("heed/views/picture_view.js").Seen} seen @param {Uint32Array} table @param {number | null} place  of the selected one
+ *  @param {number} [high]  value of the strongest colour */
+function wordPictures(attention, shown, settings, { image, patches }, table, place, high) {
   const zoom = SMALL / Math.max(image.width, image.height);
   const drawing = new PatchDrawing(patches, zoom);
   const [width, height] = [image.width * zoom, image.height * zoom].map(round);
   const [across, down] = [width + GAP, height + CHIP + GAP];
-  const parts = shown.rows.flatMap((row, i) => {
+  const rows = listedWords(shown.rows, place);
+  const parts = rows.flatMap((row, i) => {
     const weights = weightsOf(shown, attention.n, patches, "from", row, settings, high);
     const best = strongest(weights, patches);
     const number = best === null ? "" : valueText(settings.kind, weights.values[best]);
@@ -133,7 +135,7 @@ function wordPictures(attention, shown, settings, { image, patches }, table, hig
       `<text x="${round(left + width / 2)}" y="${round(top + height + 14)}" text-anchor="middle">${escape(attention.rows[row].text)} <tspan font-weight="600">${escape(number)}</tspan></text>`,
     ];
   });
-  return svg(2 * EDGE + IN_LINE * across, Math.ceil(shown.m / IN_LINE) * down, parts);
+  return svg(2 * EDGE + IN_LINE * across, Math.ceil(rows.length / IN_LINE) * down, parts);
 }
 
 /** The tokens that are not patches, with their weights, in lines above the picture.

@@ -19,6 +19,12 @@ const MOST = 60; // pictures, around the selected word
  *  @param {import("heed/data/display.js").Shown} shown @param {import("heed/views/picture_view.js").Patches} patches @param {ViewProps["settings"]} settings */
 export const highOf = (shown, patches, { range }) => (range === "row" ? undefined : largestOfPatches(shown, patches));
 
+/** The generated words that have a picture. @param {number[]} rows  all of them @param {number | null} place  of the selected one */
+export function listedWords(rows, place) {
+  const start = Math.max(0, Math.min(rows.length - MOST, rows.indexOf(place ?? -1) - MOST / 2));
+  return rows.slice(start, start + MOST);
+}
+
 /** @param {Props} props */
 export function WordPictures(props) {
   const { shown } = useShown(props.attention, props.settings);
@@ -34,13 +40,14 @@ function Pictures({ attention, settings, set, shown, seen, place, point }) {
   );
   const high = useMemo(() => highOf(shown, seen.patches, settings), [shown, settings.range]);
   const { rows } = shown;
-  const start = Math.max(0, Math.min(rows.length - MOST, rows.indexOf(place ?? -1) - MOST / 2));
+  const listed = listedWords(rows, place);
   const all = useMemo(
     () =>
-      rows
-        .slice(start, start + MOST)
-        .map((row) => ({ row, weights: weightsOf(shown, attention.n, seen.patches, "from", row, settings, high) })),
-    [shown, start, seen, settings.scale, high],
+      listed.map((row) => ({
+        row,
+        weights: weightsOf(shown, attention.n, seen.patches, "from", row, settings, high),
+      })),
+    [shown, listed[0], seen, settings.scale, high],
   );
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
