@@ -113,20 +113,9 @@ export function levelOf(value, top, isDiverging, { scale, threshold }) {
   return isDiverging ? 0.5 + (Math.sign(value) * level) / 2 : level;
 }
 
-/** The same matrix on the scale that ends with `top`. @param {Shown} shown @param {number} top  value of the strongest colour
- *  @param {Settings} settings @returns {Shown} */
-export function onScale(shown, top, settings) {
-  const { values, isDiverging } = shown;
-  const levels = shown.levels.map((level, cell) =>
-    level === level ? levelOf(values[cell], top, isDiverging, settings) : NaN,
-  );
-  return { ...shown, levels, low: isDiverging ? -top : 0, high: top };
-}
-
 /** How much the visible queries look at each visible key on average, as one row; null for scores and differences.
- *  @param {Shown} shown @param {Settings["scale"]} scale @param {number | null} [top]  value of the strongest colour
- *  @returns {Shown | null} */
-export function received({ m, n, rows, columns, values, isDiverging, error }, scale, top = null) {
+ *  @param {Shown} shown @param {Settings["scale"]} scale @returns {Shown | null} */
+export function received({ m, n, rows, columns, values, isDiverging, error }, scale) {
   if (isDiverging) return null;
   const means = new Float32Array(n);
   for (let i = 0; i < m; i++)
@@ -134,7 +123,7 @@ export function received({ m, n, rows, columns, values, isDiverging, error }, sc
       const value = values[i * n + j];
       if (Number.isFinite(value)) means[j] += value / m;
     }
-  const high = top ?? largest(means, false);
+  const high = largest(means, false);
   const levels = means.map((mean) => scaled(mean / high, scale));
   return { m: 1, n, rows: rows.slice(0, 1), columns, values: means, levels, low: 0, high, isDiverging, error };
 }

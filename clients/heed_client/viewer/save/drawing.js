@@ -21,7 +21,7 @@ import {
   width,
   wordsOf,
 } from "heed/save/svg.js";
-import { drawnHeads, onScale, received, show, showSmall, strength } from "heed/data/display.js";
+import { drawnHeads, received, show, showSmall, strength } from "heed/data/display.js";
 import { placeOf } from "heed/views/comparison.js";
 import { everyHead, mapOf } from "heed/views/every_head.js";
 import { outlineOf } from "heed/views/model_view.js";
@@ -182,18 +182,16 @@ function lines(attention, bundles, settings, title) {
 }
 
 /** The words in the colours of the weights from or to the held one, with their scale; two texts are below each other. Below
- *  is the matrix with a row for each head, if the page has one, on the same scale unless it is per row.
- *  @param {Attention} attention @param {Shown} matrix @param {Settings} settings @param {string} title  name of the model */
-async function tokens(attention, matrix, settings, title) {
-  const all = await everyHead(attention, settings, matrix);
-  const heads = all && { all, ...mapOf(all, attention, settings, matrix) };
-  const top = settings.range === "row" ? null : heads?.top || null;
-  const shown = top === null ? matrix : onScale(matrix, top, settings);
+ *  is the matrix with a row for each head, if the page has one, on a scale of its own.
+ *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model */
+async function tokens(attention, shown, settings, title) {
+  const all = await everyHead(attention, settings, shown);
+  const heads = all && { all, ...mapOf(all, attention, settings, shown) };
   const table = palette(settings.palette, shown.isDiverging, false);
   const { query, key, direction } = settings;
   const isFrom = direction === "from";
   const held = isFrom ? shown.rows.indexOf(query ?? -1) : shown.columns.indexOf(key ?? -1);
-  const average = held < 0 ? received(shown, settings.scale, top) : null;
+  const average = held < 0 ? received(shown, settings.scale) : null;
   /** @type {string[]} */
   const parts = [];
   let y = TITLE;

@@ -107,8 +107,7 @@ export function mapOf(all, attention, settings, shown) {
     query: settings.combine === "none" ? head : null,
     key: pinned === null || !others.includes(pinned) ? null : others.indexOf(pinned),
   });
-  const own = largest(all.small(0, 0).values, shown.isDiverging);
-  const top = place === null ? own : Math.max(own, shown.high || 0); // the scale of the text above, if it is large enough
+  const top = largest(all.small(0, 0).values, shown.isDiverging);
   const word = place === null ? "" : inQuotes((isSide ? attention.columns : attention.rows)[place].text);
   const what =
     place === null

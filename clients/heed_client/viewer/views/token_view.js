@@ -1,6 +1,6 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { isOfWeights, LOOKS, LOOKS_MOST, onScale, received, valueText } from "heed/data/display.js";
+import { isOfWeights, LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { leftOut } from "heed/data/ranking.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
@@ -46,16 +46,8 @@ function Text({ attention, settings, set, shown }) {
   }, [table, theme]);
   const place = direction === "from" ? query : key;
   const heads = useHeads(attention, settings, shown);
-  const top = (settings.range !== "row" && heads.map?.top) || null; // of one scale of the text and the heads below
-  const scaled = useMemo(
-    () => (place !== null && top !== null && top !== shown.high ? onScale(shown, top, settings) : shown),
-    [shown, top, place === null],
-  );
-  const { levels } = scaled;
-  const average = useMemo(
-    () => received(shown, settings.scale, place === null ? top : null), // without a pointed token
-    [shown, settings.scale, place === null ? top : null],
-  );
+  const { levels } = shown;
+  const average = useMemo(() => received(shown, settings.scale), [shown, settings.scale]); // without a pointed token
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
   const held = heldIndex < 0 ? null : /** @type {Token} */ ({ direction, index: heldIndex });
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -114,9 +106,13 @@ function Text({ attention, settings, set, shown }) {
   const sentence = (token, other) => {
     if (!token) {
       if (!average) return ["", "", HINT];
-      const best = average.values.reduce((best, value, i) => (value > average.values[best] ? i : best), 0);
+      const isSpecial = columns.map((place) => attention.columns[place].special);
+      const isLeftOut = isSpecial.includes(true) && isSpecial.includes(false);
+      const others = [...columns.keys()].filter((i) => !isLeftOut || !isSpecial[i]);
+      const best = others.reduce((best, i) => (average.values[i] > average.values[best] ? i : best));
       const mean = valueText(settings.kind, average.values[best], error);
-      return [`On average, tokens look most at “${word("to", best)}”: `, mean, HINT];
+      const left = isLeftOut ? "(ignoring special tokens) " : "";
+      return [`On average, tokens look most at “${word("to", best)}”: `, mean, `${left}${HINT}`];
     }
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
@@ -209,7 +205,7 @@ function Text({ attention, settings, set, shown }) {
       <div class=${`token-text ${Math.max(m, n) > LONG_TEXT ? "long" : ""}`} role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${LOOKS} onChange=${turn} />
-      <span ref=${legends}><${Legend} shown=${scaled} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
+      <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />
         ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} />`}</span>
     </div>
     <p class="headline readout" ref=${readout}><span></span><b></b> <small></small></p>
