@@ -66,7 +66,7 @@ function Neurons({ attention, settings, set, run, query }) {
       value &&
       tops &&
       html`<p class="headline">${sentence(attention, value, query, settings.key)}</p>
-      <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest }} onPointerLeave=${() => setPointed(null)}>
+      <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--rows": shown.length + 1 }} onPointerLeave=${() => setPointed(null)}>
       <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
         <tr><th scope="row">query ${numbered(attention.rows[query], query)}, <small title=${SCALE}>× scale</small></th>
