@@ -79,7 +79,7 @@ def test_what_a_head_changes(open_page, answers):
     outputs = page.get_by_role("region", name="change of the output").bounding_box()
     assert outputs["y"] >= grid["y"] + grid["height"]
     assert outputs["x"] + outputs["width"] < maps["x"]
-    page.set_viewport_size({"width": 1200, "height": 900})
+    page.set_viewport_size({"width": 1320, "height": 900})
     names = ("[aria-label=difference]", "[aria-label=first]", "[aria-label=second]", ".changes")
     drawn, first, _, listed = (page.locator(f".results {name}").bounding_box() for name in names)
     assert drawn["y"] + drawn["height"] <= first["y"]
