@@ -177,7 +177,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         example = long_example()
         page.route("**/example.json", lambda route: route.fulfill(json=example))
-        page.goto(url)
+        page.goto(f"{url}/#model=scaled_dot_product&sentence=true&view=head")
         page.wait_for_selector(".word-lists", timeout=120_000)
         rows.append(frames(page, f"head view, hover, n = {LONG:,}", "words", options.frames))
         page.get_by_role("tab", name="Matrix").click()
