@@ -6,7 +6,8 @@ import { SavedApp } from "heed/page/saved_app.js";
 
 const saved = document.getElementById("data");
 if (!saved) restoreTheme();
-document.fonts.load("1em Inter").then(() => dispatchEvent(new Event("heed-theme"))); // draws again what was drawn without it
+if (!document.fonts.check("1em Inter"))
+  document.fonts.load("1em Inter").then(() => dispatchEvent(new Event("heed-theme"))); // draws again what was drawn without it
 for (const before of document.querySelectorAll("noscript, #starting")) before.remove();
 render(
   saved ? html`<${SavedApp} data=${JSON.parse(saved.textContent ?? "")} />` : html`<${ServerApp} />`,

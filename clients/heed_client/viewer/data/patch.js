@@ -181,7 +181,7 @@ export function choicesOf(model, { patch, text }) {
   );
   const isDefault = metrics.includes(patch.metric) ? patch.metric : metrics.includes("kl") ? "kl" : metrics[0];
   const tokens = Array.isArray(patch.tokens) ? patch.tokens : [];
-  const hasSource = typeof patch.source === "string" || text === SENTENCE; // else nothing could be put in yet
+  const hasSource = typeof patch.source === "string" || text === SENTENCE; // else it is the text itself
   return {
     source: typeof patch.source === "string" ? patch.source : text === SENTENCE ? OTHER : text, // to be changed in a word
     minus: typeof patch.minus === "string" ? patch.minus : text,

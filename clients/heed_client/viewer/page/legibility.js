@@ -3,7 +3,7 @@
 import { html } from "vendor/preact.js";
 import { DEFAULTS } from "heed/data/state.js";
 import { PALETTES } from "heed/data/palettes.js";
-import { Choice, numbers, Switch, titlesOf } from "heed/views/controls.js";
+import { Choice, HeadChoice, Switch, titlesOf } from "heed/views/controls.js";
 import { sortsOf } from "heed/views/model_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -77,16 +77,6 @@ export function Shown({ attention, settings, set, kinds }) {
         onChange=${(/** @type {any} */ value) => set({ combine: value })} />`
     }
   </div>`;
-}
-
-/** The choice of a layer and of a head. @param {ViewProps} props */
-export function HeadChoice({ attention: { layers, heads, axis }, settings, set }) {
-  return html`${
-    layers > 1 &&
-    html`<${Choice} label=${axis} value=${settings.layer} options=${numbers(layers)}
-      onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
-  }<${Choice} label="head" value=${settings.head} options=${numbers(heads)}
-      onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />`;
 }
 
 /** The controls behind the button Display. @param {ViewProps} props */

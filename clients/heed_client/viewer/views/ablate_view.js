@@ -62,9 +62,9 @@ export function AblateView({ attention, settings, set, run }) {
   const isReady = before !== null && before.isWhole && attention.isWhole && ablated.length > 0;
   const changes = useMemo(() => (isReady ? changesOf(attention, before, ablated) : []), [attention, before, isReady]);
   const [picked, setPicked] = useState(""); // a head
-  const [pointed, setPointed] = useState(/** @type {{layer: number, head: number} | null} */ (null));
-  const at = { ...settings, ...pointed };
-  const shown = changeShown(changes, at, pointed !== null || picked === nameOf(settings));
+  const [pointed, setPointed] = useState(""); // a head
+  const at = pointed ? { ...settings, ...placeNamed(pointed) } : settings;
+  const shown = changeShown(changes, at, pointed !== "" || picked === nameOf(settings));
   const choose = (/** @type {{layer: number, head: number}} */ place) => {
     setPicked(nameOf(place));
     set({ layer: place.layer, head: place.head, combine: "none" });
@@ -103,6 +103,12 @@ const sizeText = (kind, size) => (isOfWeights(kind) ? points(size, "") : format(
 
 /** @param {{layer: number, head: number}} place */
 const nameOf = ({ layer, head }) => `${layer}.${head}`;
+
+/** @param {string} name  as `nameOf` makes it */
+function placeNamed(name) {
+  const [layer, head] = name.split(".").map(Number);
+  return { layer, head };
+}
 
 /** Measures on demand the effect of each head alone on the output, until the input changes.
  *  @param {import("heed/views/hooks.js").Run} run @param {Attention} attention
@@ -144,7 +150,7 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
 }
 
 /** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
- *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, setPointed: (place: {layer: number, head: number} | null) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
+ *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, setPointed: (name: string) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
  *    `below` the grid, `children` beside it */
 function Grid({ attention, before, changes, shown, settings, set, choose, setPointed, measured, below, children }) {
   const { layers, heads } = attention;
@@ -161,21 +167,17 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
   const { effects, count } = measured;
   const most = effects ? Math.max(...Object.values(effects).flat()) || 1 : 1;
   const [focused, setFocused] = useState(""); // Tab reaches one picture and one switch, arrow keys the others
-  const [focusedLayer, focusedHead] = focused.split(".").map(Number);
-  const isThere = focused !== "" && focusedLayer < layers && focusedHead < heads;
+  const { layer, head } = placeNamed(focused);
+  const isThere = focused !== "" && layer < layers && head < heads;
   const reached = isThere ? focused : shown ? nameOf(shown) : "0.0";
   const focus = (/** @type {any} */ { target: { dataset } }) => dataset.place && setFocused(dataset.place);
-  const point = (/** @type {any} */ { target }) => {
-    const { dataset } = target.closest("[data-kind=change]") ?? {};
-    if (!dataset) return setPointed(null);
-    const [layer, head] = dataset.place.split(".").map(Number);
-    setPointed({ layer, head });
-  };
+  const point = (/** @type {any} */ { target }) =>
+    setPointed(target.closest("[data-kind=change]")?.dataset.place ?? "");
   const move = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     const { place, kind } = /** @type {HTMLElement} */ (event.target).dataset;
     if (!step || !place) return;
-    const [layer, head] = place.split(".").map(Number);
+    const { layer, head } = placeNamed(place);
     const next = grid.current?.querySelector(
       /** @type {"button"} */ (`[data-kind="${kind}"][data-place="${layer + step[0]}.${head + step[1]}"]`),
     );
@@ -199,7 +201,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads measured`}</span></div>
-    <div class="ablation" style=${{ "--heads": heads, "--layers": layers }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed(null)}>
+    <div class="ablation" style=${{ "--heads": heads }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed("")}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>

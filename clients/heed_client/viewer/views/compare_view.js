@@ -1,7 +1,6 @@
 // Two heads, layers, texts, models or options side by side, and the difference of the second from the first.
 import { html, useMemo } from "vendor/preact.js";
-import { HeadChoice } from "heed/page/legibility.js";
-import { Choice, numbers } from "heed/views/controls.js";
+import { Choice, HeadChoice, numbers } from "heed/views/controls.js";
 import { differenceOf, namesOf, pairsOf } from "heed/views/comparison.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 

@@ -116,6 +116,16 @@ export function neighbour(elements, index, key) {
 /** The options 0, 1, ... of a choice. @param {number} count @returns {Record<string, string>} */
 export const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
 
+/** The choice of a layer and of a head. @param {import("heed/views/hooks.js").ViewProps} props */
+export function HeadChoice({ attention: { layers, heads, axis }, settings, set }) {
+  return html`${
+    layers > 1 &&
+    html`<${Choice} label=${axis} value=${settings.layer} options=${numbers(layers)}
+      onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
+  }<${Choice} label="head" value=${settings.head} options=${numbers(heads)}
+      onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />`;
+}
+
 /**
  * A field for a number, which applies as soon as it is valid; the text is kept until the field is left, and then corrected.
  * As a text it has the minus sign of other numbers, but no steps.

@@ -8,6 +8,7 @@ import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
 import { hint, neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
+import { AROUND, LINE } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { SeenBy } from "heed/views/seen_by.js";
 import { EveryHead } from "heed/views/every_head.js";
@@ -27,8 +28,6 @@ import { WordPictures } from "heed/views/word_pictures.js";
 /** @typedef {{name: string, value: number}} Other  a word with its place, or the picture, that is pointed at */
 /** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
 
-const LINE = 13; // px of a row of the alignment, at least
-const AROUND = 134; // px of the words and bars around it
 const TALLEST = 0.75; // of the window's height
 const BELOW = 76; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words

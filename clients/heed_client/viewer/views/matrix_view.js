@@ -4,7 +4,7 @@ import { DOT, isOfWeights, valueText, visible } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
-import { draw, drawPointer, layout } from "heed/views/draw/heat_map.js";
+import { AROUND, draw, drawPointer, layout, LINE } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { Mips } from "heed/views/draw/mips.js";
 import { cellAt, clamp, panBy, reveal, zoomAt } from "heed/views/draw/port.js";
@@ -14,8 +14,6 @@ import { useShown } from "heed/views/hooks.js";
 /** @typedef {import("heed/views/draw/heat_map.js").Cell} Cell */
 
 const TALLEST = 0.75; // of the window's height
-const LINE = 13; // px of a row that has room for its word
-const AROUND = 134; // px of the words and bars around the cells
 const MANY = 80; // rows; of more not each has its word
 const LOWEST = 0.4;
 const BELOW = 112; // px of the selection and the note below a map
@@ -33,7 +31,6 @@ const ATTENTION = ["queries", "keys"];
  * @property {(cell: Cell, number: string) => string} [tell]  the text for a cell
  * @property {string} [whole]  the name of the whole map
  * @property {unknown} [legend]
- * @property {string} [legendName]  of the legend that is made where none is given
  */
 /**
  * @typedef {object} Link  of a map and words elsewhere that are its columns
@@ -72,7 +69,6 @@ export function HeatMap({
   tell = undefined,
   whole = "whole matrix",
   legend = undefined,
-  legendName = "",
   link = undefined,
   sameWords = null,
   hasZoom = true,
@@ -201,9 +197,10 @@ export function HeatMap({
   const lead = useRef(() => {}); // the maps of the same words
   const follower = useRef(/** @type {Follow} */ (() => {}));
   follower.current = (port, cell) => {
+    const { x, y, zoom } = live.port;
     live.port = clamp(port, plot);
     live.hover = cell;
-    paint();
+    (live.port.x === x && live.port.y === y && live.port.zoom === zoom ? point : paint)();
   };
   useEffect(() => {
     const own = /** @type {Follow} */ ((...at) => follower.current(...at));
@@ -293,7 +290,7 @@ export function HeatMap({
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} name=${legendName} />`}
+      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} />`}
       <span class="note" ref=${dots} hidden>${DOT} rounds to 0</span>
       ${
         hasZoom &&

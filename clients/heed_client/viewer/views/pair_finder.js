@@ -38,7 +38,7 @@ export function PairFinder({ attention, settings, set, point }) {
     <${Words} attention=${attention} settings=${settings} set=${set} />
     ${
       isHeld
-        ? html`<${Headline} attention=${attention} settings=${settings} best=${heads[0] ?? null} />`
+        ? html`<${Headline} attention=${attention} settings=${settings} best=${best ?? null} />`
         : settings.view === "model"
           ? html`<p class="headline">All heads</p>`
           : html`<${Largest} attention=${attention} settings=${settings} />`

@@ -31,6 +31,7 @@ import { OutputChanges } from "heed/views/ablate_view.js";
 import { NextTokens } from "heed/views/chances.js";
 import { Choice, hint, NumberField, Switch } from "heed/views/controls.js";
 import { useTheme } from "heed/views/draw/canvas.js";
+import { AROUND } from "heed/views/draw/heat_map.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
 /** @typedef {import("heed/data/patch.js").Choices} Choices */
@@ -42,7 +43,6 @@ import { HeatMap } from "heed/views/matrix_view.js";
 const LISTED = 6; // cells
 const [ROW, HIGHEST] = [30, 104]; // px of a row, at least and at most
 const OF_WIDTH = 24; // between them a row is 1 / OF_WIDTH of the width of the window
-const AROUND = 134; // px of the words and bars around the cells
 const TALLEST = 0.62; // of the window's height
 const MOST = 20; // times a direction, by the slider
 const NEAR = 0.15; // of the legend: numbers closer than this would overlap

@@ -3,8 +3,8 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "ven
 import { isOfWeights, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
 import { beyond, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { openingToken } from "heed/data/tokens.js";
-import { css, picturePalette, textOn } from "heed/data/palettes.js";
-import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
+import { css, textOn } from "heed/data/palettes.js";
+import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { Choice, hint } from "heed/views/controls.js";
@@ -44,11 +44,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
   const [pointed, setPointed] = useState(/** @type {number | null} */ (null)); // position of the patch under the pointer
   const size = useSize(frame);
-  const theme = useTheme();
-  const table = useMemo(
-    () => picturePalette(settings.palette, shown.isDiverging),
-    [settings.palette, shown.isDiverging, theme],
-  );
+  const table = usePicturePalette(settings.palette, shown.isDiverging);
   const held = direction === "from" ? settings.query : settings.key;
   const first = useMemo(() => firstOf(attention, shown, patches, direction), [shown, direction]);
   const selected = held ?? first;
@@ -80,7 +76,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     element.hidden = pointed === null || place === pointed; // the headline is about it
-    if (pointed === null) return;
+    if (element.hidden || pointed === null) return;
     const ends = [selected, pointed].map((position) => inQuotes(attention.rows[position].text));
     const pair = (direction === "from" ? ends : ends.reverse()).join(" → ");
     element.textContent = `${pair}: ${weightOf(pointed, weightsAt(selected))}`;

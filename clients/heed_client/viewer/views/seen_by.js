@@ -2,9 +2,8 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { isOfWeights, percent, valueText } from "heed/data/display.js";
 import { inQuotes, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
-import { picturePalette } from "heed/data/palettes.js";
 import { Choice } from "heed/views/controls.js";
-import { useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
+import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
@@ -32,11 +31,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const size = useSize(frame);
-  const theme = useTheme();
-  const table = useMemo(
-    () => picturePalette(settings.palette, shown.isDiverging),
-    [settings.palette, shown.isDiverging, theme],
-  );
+  const table = usePicturePalette(settings.palette, shown.isDiverging);
   const high = useMemo(() => highOf(shown, patches, settings), [shown, settings.range]);
   const weights = useMemo(
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings, high),

@@ -3,6 +3,7 @@ import { html, useMemo } from "vendor/preact.js";
 import { renormalised } from "heed/data/display.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
 import { Changes, LargestDifference } from "heed/views/changes.js";
+import { LINE } from "heed/views/draw/heat_map.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 import { HINT, Selection } from "heed/views/selection.js";
@@ -10,7 +11,6 @@ import { HINT, Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/hooks.js").Set} Set */
 /** @typedef {import("heed/views/comparison.js").One} One */
 
-const LINE = 13; // px of a row that has room for its word
 const MANY = 24; // rows; of more not each has its word in a narrow map
 
 /** A title that breaks neither between a name and its number nor after an ellipsis. @param {string} title */

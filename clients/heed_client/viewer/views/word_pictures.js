@@ -2,8 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { valueText } from "heed/data/display.js";
 import { largestOfPatches, strongest, weightsOf } from "heed/data/picture.js";
-import { picturePalette } from "heed/data/palettes.js";
-import { useTheme } from "heed/views/draw/canvas.js";
+import { usePicturePalette } from "heed/views/draw/canvas.js";
 import { useShown } from "heed/views/hooks.js";
 import { SmallPicture } from "heed/views/small_picture.js";
 
@@ -33,11 +32,7 @@ export function WordPictures(props) {
 
 /** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
 function Pictures({ attention, settings, set, shown, seen, place, point }) {
-  const theme = useTheme();
-  const table = useMemo(
-    () => picturePalette(settings.palette, shown.isDiverging),
-    [settings.palette, shown.isDiverging, theme],
-  );
+  const table = usePicturePalette(settings.palette, shown.isDiverging);
   const high = useMemo(() => highOf(shown, seen.patches, settings), [shown, settings.range]);
   const { rows } = shown;
   const listed = listedWords(rows, place);

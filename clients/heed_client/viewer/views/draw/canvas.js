@@ -1,7 +1,7 @@
 // Functions for all drawn views: sharp canvases, one drawing per frame, the colours of the theme, words that fit.
 import { showSmall } from "heed/data/display.js";
-import { isPrinting, onPrint, palette, picture } from "heed/data/palettes.js";
-import { options, useCallback, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
+import { isPrinting, onPrint, palette, picture, picturePalette } from "heed/data/palettes.js";
+import { options, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -21,6 +21,12 @@ export function useTheme() {
     };
   }, []);
   return count;
+}
+
+/** The colours over a picture, in the theme. @param {string} name  of the palette @param {boolean} isDiverging */
+export function usePicturePalette(name, isDiverging) {
+  const theme = useTheme();
+  return useMemo(() => picturePalette(name, isDiverging), [name, isDiverging, theme]);
 }
 
 /** Render and draw at once in another theme: the browser prints the page as it is when `beforeprint` ends. */
@@ -98,6 +104,9 @@ export function prepare(canvas, width, height) {
   context.clearRect(0, 0, width, height);
   return context;
 }
+
+/** The page's font, for a canvas. @param {number} px */
+export const fontOf = (px) => `${px}px Inter, system-ui, sans-serif`;
 
 /**
  * The theme's colours from style.css, because a canvas cannot read variables.

@@ -2,7 +2,7 @@
 import { DOT, short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, textOn } from "heed/data/palettes.js";
-import { prepare } from "heed/views/draw/canvas.js";
+import { fontOf, prepare } from "heed/views/draw/canvas.js";
 import { fit, WIDEST } from "heed/views/draw/port.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -29,7 +29,8 @@ const BAR = 36; // px, the longest bar
 const [LESS, MORE] = [0.15, 0.85]; // levels of the colours of bars of a difference
 const GAP = 6; // px between words and cells
 const BELOW = BAR + 4; // px below the cells
-const LINE = 13; // px between the middles of two words
+export const LINE = 13; // px between the middles of two words
+export const AROUND = 134; // px of the words and bars around the cells
 const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
 const WITH_DECIMALS = 44; // px of a cell with room for five characters
@@ -59,9 +60,6 @@ export function layout(shown, rows, columns, width, height, lowest, most = shown
   const largest = m < FEW ? MEDIUM : LARGE; // tall cells of a few rows are beside maps of many
   return of(Math.round(Math.min(largest, Math.max(SMALL, SHARE * Math.min(w, h)))));
 }
-
-/** @param {number} px */
-const fontOf = (px) => `${px}px Inter, system-ui, sans-serif`;
 
 const measure = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
 

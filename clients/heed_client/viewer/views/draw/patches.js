@@ -1,7 +1,7 @@
 // A picture in patches, coloured by their weights.
 import { css } from "heed/data/palettes.js";
 import { strength } from "heed/data/display.js";
-import { prepare, themeColours } from "heed/views/draw/canvas.js";
+import { fontOf, prepare, themeColours } from "heed/views/draw/canvas.js";
 
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
@@ -92,7 +92,7 @@ export class PatchDrawing {
   number(canvas) {
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     const step = Math.ceil(APART / this.side);
-    context.font = "10px Inter, system-ui, sans-serif";
+    context.font = fontOf(10);
     [context.textAlign, context.textBaseline, context.lineJoin] = ["center", "middle", "round"];
     [context.lineWidth, context.strokeStyle, context.fillStyle] = [3, "#fff", "#000"];
     const write = (/** @type {number} */ number, /** @type {number} */ x, /** @type {number} */ y) => {
