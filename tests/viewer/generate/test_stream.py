@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.support.waiting import until
 from tests.viewer.generate.words import LISTED, PROMPT, expect_end, expect_words, row, shown, tokens
-from tests.viewer.pages import IN_PARTS, copied, drawn, expect_row, fragment, percent, take, violations
+from tests.viewer.pages import copied, drawn, expect_row, fragment, percent, take, violations
 
 
 def darkness(page: Page, words: str) -> np.ndarray:
@@ -168,12 +168,6 @@ def test_options_of_drawing_are_in_the_link_and_in_the_command(open_text, genera
     assert "top_k" not in body
 
 
-def test_an_error_of_stop_is_said_beside_its_field(open_text):
-    page = open_text(ended=False, stop=json.dumps(["x"] * 17), expected="422")
-    expect(page.get_by_role("textbox", name="stop")).to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_role("alert")).to_have_text("stop: expected at most 16 texts or token ids, got 17")
-
-
 def test_heads_are_ranked_by_what_the_pinned_word_looked_at(open_text, generate):
     """Without special tokens, as in the other views; below, every head of the layer in full."""
     token = generate(outputs=["weights"])["generated"][6]
@@ -211,55 +205,6 @@ def test_without_a_pinned_word_the_last_one_is_shown(open_text, generate):
     ]
     expected = np.exp([token["logprob"] for token in answer["generated"]])
     np.testing.assert_allclose(chances, 100 * expected / expected.max(), rtol=1e-6)
-
-
-def test_stop_keeps_the_words_that_came(open_text, generate):
-    page = open_text()
-    page.evaluate(IN_PARTS, "/generate/")
-    page.get_by_role("spinbutton", name="length").fill("12")
-    answer = generate(max_new_tokens=12, outputs=["weights"], layers=1, heads=0)
-    expect_words(page, tokens(answer)[:6])  # of 12 tokens and the end half
-    expect(page.locator(".ending")).to_contain_text("generating …")
-    page.get_by_role("button", name="Stop").click()
-    expect_end(page, ", then stopped")
-    expect_words(page, tokens(answer)[:6])
-    page.locator(".word.new").nth(5).click()
-    page.get_by_role("combobox", name="layer").select_option("1")
-    expect_row(page, row(answer["generated"][5]))
-    page.get_by_role("button", name="Generate").click()
-    expect_words(page, tokens(answer))
-
-
-@pytest.mark.parametrize(
-    ("end", "message"),
-    [
-        ("lose()", "the connection was lost before the response was complete"),
-        ("fail({status: 507, detail: 'the memory is used up'})", "the memory is used up"),
-    ],
-)
-def test_an_error_in_the_middle_is_shown_with_the_words_so_far(open_text, generate, end, message):
-    page = open_text()
-    page.evaluate(IN_PARTS, "/generate/")
-    page.get_by_role("spinbutton", name="length").fill("12")
-    words = tokens(generate(max_new_tokens=12))
-    expect_words(page, words[:6])
-    page.evaluate(end)
-    expect(page.get_by_role("alert")).to_have_text(f"It ended after 6 tokens: {message}")
-    expect_words(page, words[:6])
-    page.get_by_role("button", name="Generate").click()
-    expect_words(page, words)
-    expect(page.get_by_role("alert")).to_have_count(0)
-
-
-def test_a_value_out_of_range_is_said_beside_its_field(open_text):
-    page = open_text(ended=False, length=1000, expected="422")
-    field = page.get_by_role("spinbutton", name="length")
-    expect(field).to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_role("alert")).to_contain_text("expected at most 41, as the model has 48 positions")
-    field.fill("41")
-    expect_end(page)
-    expect(page.locator(".word.new")).to_have_count(41)
-    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_a_saved_page_has_the_text_its_weights_and_alternatives(open_text, open_file, generate, tmp_path):
@@ -371,15 +316,6 @@ def test_another_prompt_forgets_the_choice(open_text, generate):
     expect_words(page, tokens(generate(text="the cat sat")))
     assert "chosen" not in fragment(page)
     assert "token" not in fragment(page)
-
-
-def test_a_text_that_fills_the_model_says_so(open_text, generate):
-    text = " ".join(["the cat sat"] * 12)
-    answer = generate(text=text)
-    assert answer["finish_reason"] == "length"
-    page = open_text(text=text)
-    said = f"{len(answer['generated'])} tokens, the most that the model has positions for"
-    expect(page.locator(".ending")).to_contain_text(said)
 
 
 def test_a_model_that_takes_ids(open_page, shared_server, generators, tmp_path_factory):
