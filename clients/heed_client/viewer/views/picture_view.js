@@ -76,7 +76,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     element.hidden = pointed === null || place === pointed; // the headline is about it
-    if (element.hidden || pointed === null) return;
+    if (pointed === null) return;
     const ends = [selected, pointed].map((position) => inQuotes(attention.rows[position].text));
     const pair = (direction === "from" ? ends : ends.reverse()).join(" → ");
     element.textContent = `${pair}: ${weightOf(pointed, weightsAt(selected))}`;
