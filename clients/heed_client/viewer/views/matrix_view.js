@@ -3,7 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact
 import { DOT, isOfWeights, valueText, visible } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
-import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
+import { rootSize, themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
 import { AROUND, draw, drawPointer, layout, LINE } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { Mips } from "heed/views/draw/mips.js";
@@ -39,10 +39,10 @@ const ATTENTION = ["queries", "keys"];
  */
 /** @typedef {(port: import("heed/views/draw/port.js").Port, cell: Cell | null) => void} Follow  shows the same part, and the cell that is pointed at */
 /** @typedef {Told & {link?: Link, top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
- *    sameWords?: Set<Follow> | null, hasZoom?: boolean}} Shared
+ *    sameWords?: Set<Follow> | null, hasZoom?: boolean, wordsBeside?: number}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
  *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, the names of the axes,
- *    maps of the same words, which zoom and point together, and whether this one has their buttons */
+ *    maps of the same words, which zoom and point together, whether this one has their buttons, and the px of the words of its queries, 0 = none */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -72,6 +72,7 @@ export function HeatMap({
   link = undefined,
   sameWords = null,
   hasZoom = true,
+  wordsBeside = undefined,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -107,8 +108,8 @@ export function HeatMap({
       [...names.rows, ...left],
       [...names.columns, ...above],
     ];
-    return layout(shown, rows, columns, Math.max(1, width), height, lowest, counts);
-  }, [names, width, screen, beside, own, below, lowest, theme]); // with the theme the font may change
+    return layout(shown, rows, columns, Math.max(1, width), height, lowest, counts, wordsBeside);
+  }, [names, width, screen, beside, own, below, lowest, wordsBeside, theme]); // with the theme the font may change
   const words = useMemo(() => new Words(), [plot]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
@@ -127,6 +128,7 @@ export function HeatMap({
   const scene = () => ({
     shown,
     isShare,
+    isOnOneScale: sameWords !== null,
     axes,
     plot,
     port: live.port,
@@ -310,9 +312,6 @@ export function HeatMap({
       <div class="tip" ref=${tip} hidden></div>
     </div>`;
 }
-
-/** px of the page's font, which is larger in a wide window. */
-const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
 
 /** @param {number} index  -1 = none */
 const within = (index) => (index < 0 ? null : index);

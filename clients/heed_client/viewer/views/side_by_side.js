@@ -1,9 +1,11 @@
 // Two matrices on one scale, and the difference of the second from the first, as maps and in words.
-import { html, useMemo } from "vendor/preact.js";
+import { html, useMemo, useRef } from "vendor/preact.js";
 import { renormalised } from "heed/data/display.js";
+import { briefly } from "heed/data/picture.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
 import { Changes, LargestDifference } from "heed/views/changes.js";
-import { LINE } from "heed/views/draw/heat_map.js";
+import { rootSize, useSize } from "heed/views/draw/canvas.js";
+import { AROUND, besideOf, LINE } from "heed/views/draw/heat_map.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 import { HINT, Selection } from "heed/views/selection.js";
@@ -11,6 +13,8 @@ import { HINT, Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/hooks.js").Set} Set */
 /** @typedef {import("heed/views/comparison.js").One} One */
 
+const [IN_A_ROW, IN_ROW_OF_RESULTS] = [1088, 768]; // px from which the three maps are in a row, with the words of the queries once
+const OTHERS = 440; // px of what is above and below the maps of a comparison in a row
 const MANY = 24; // rows; of more not each has its word in a narrow map
 
 /** A title that breaks neither between a name and its number nor after an ellipsis. @param {string} title */
@@ -66,12 +70,27 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     [change],
   );
   const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
+  const names = besideOf(
+    beside.flatMap(({ rows }) => rows.map(({ text }) => briefly(text))),
+    rootSize() / 16,
+  );
+  const sides = useRef(/** @type {HTMLElement | null} */ (null));
+  const isRow = useSize(sides).width >= (isComparison ? IN_A_ROW : IN_ROW_OF_RESULTS) && sameWords !== null;
   const head = (/** @type {number} */ at) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
     ${tools[at] && html`<div class="tools">${tools[at]}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
-  const map = (hasZoom = false) => ({ beside, lowest, sameWords, hasZoom: hasZoom || !sameWords }); // one of such maps has the buttons
-  const side = (/** @type {One & {set: Set}} */ one, hint = "", hasZoom = false) => html`
-    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} ...${map(hasZoom)} />
+  const height = isRow && isComparison ? Math.max(lowest + AROUND, innerHeight - (OTHERS * rootSize()) / 16) : 0;
+  /** One of the maps of the same words has the buttons, one in a row has the words. */
+  const map = (isFirst = false, isLast = false) => ({
+    height,
+    beside,
+    lowest,
+    sameWords,
+    hasZoom: isLast || !sameWords,
+    wordsBeside: !isRow ? undefined : isFirst ? names : 0,
+  });
+  const side = (/** @type {One & {set: Set}} */ one, hint = "", isFirst = false, isLast = false) => html`
+    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} ...${map(isFirst, isLast)} />
     <${Selection} ...${one} hint=${hint} />`;
   const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;
@@ -80,13 +99,13 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const difference =
     change &&
     html`<section key="difference" aria-label="difference">${head(2)}
-      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} ...${map(isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
+      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} ...${map(!isComparison, isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
-  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class="sides">
+  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : ""}`} ref=${sides} style=${{ "--names": `${names}px` }}>
     ${!isComparison && difference}${!isComparison && list}
-    <section key="first" aria-label="first">${head(0)}${side(first, isPinned ? "" : HINT)}</section>
+    <section key="first" aria-label="first">${head(0)}${side(first, isPinned ? "" : HINT, isComparison)}</section>
     <section key="second" aria-label="second">${head(1)}
-      ${second ? side(second, "", !isComparison) : html`<p class="note" role="status">${missing}</p>`}</section>
+      ${second ? side(second, "", false, !isComparison) : html`<p class="note" role="status">${missing}</p>`}</section>
     ${isComparison && difference}
   </div>`;
 }

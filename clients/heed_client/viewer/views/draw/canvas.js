@@ -105,6 +105,9 @@ export function prepare(canvas, width, height) {
   return context;
 }
 
+/** px of the page's font, which is larger in a wide window. */
+export const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
+
 /** The page's font, for a canvas. @param {number} px */
 export const fontOf = (px) => `${px}px Inter, system-ui, sans-serif`;
 

@@ -9,12 +9,13 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/views/draw/port.js").Plot} Plot */
 /** @typedef {import("heed/views/draw/port.js").Port} Port */
-/** @typedef {Plot & {font: number, isLevel: boolean}} Layout  px of words, and whether those of columns are level */
+/** @typedef {Plot & {font: number, isLevel: boolean, hasRowNames: boolean}} Layout  px of words, whether those of columns are level, and those of rows are drawn */
 /** @typedef {{row: number, column: number}} Cell  among the visible ones */
 /**
  * @typedef {object} Scene  what is drawn
  * @property {Shown} shown @property {boolean} isShare  whether numbers are per cent @property {Layout} plot @property {Port} port
  * @property {import("heed/views/draw/mips.js").Mips} mips @property {Uint32Array} table
+ * @property {boolean} isOnOneScale  with other maps
  * @property {[rows: string, columns: string]} axes  names @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
  * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
@@ -41,25 +42,35 @@ const WITH_VALUES = 34; // px of a cell that has its value in it
  *  @param {Shown} shown @param {string[]} rows  words that have room
  *  @param {string[]} columns
  *  @param {number} width @param {number} height  most, in CSS pixels @param {number} [lowest]  px of the cells
- *  @param {{m: number, n: number}} [most]  rows and columns of the maps beside it, for rows of one height */
-export function layout(shown, rows, columns, width, height, lowest, most = shown) {
+ *  @param {{m: number, n: number}} [most]  rows and columns of the maps beside it, for rows of one height
+ *  @param {number} [wordsBeside]  px of the words of the queries, 0 = they are not drawn */
+export function layout(shown, rows, columns, width, height, lowest, most = shown, wordsBeside = undefined) {
   const { m, n } = shown;
   const of = (/** @type {number} */ font) => {
     const size = font / SMALL;
-    const beside = Math.min(WORDS_BESIDE * size, width * 0.24, 14 + 7 * size * longest(rows));
-    const left = Math.round(beside + GAP);
+    const left = Math.round((wordsBeside ?? Math.min(width * 0.24, besideOf(rows, size))) + GAP);
     const breadth = Math.max(1, width - left - BAR - GAP - 1);
     const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / most.n) - 2 * GAP);
     const above = isLevel ? font + GAP : Math.min(WORDS_ABOVE * size, 14 + 7 * size * longest(columns));
     const top = Math.round(above + GAP);
     const room = Math.max(1, height - top - BELOW);
     const { h } = fit(most.m, most.n, left, top, breadth, room, lowest);
-    return { ...fit(m, n, left, top, breadth, room, lowest), height: m * h, h, font, isLevel };
+    return {
+      ...fit(m, n, left, top, breadth, room, lowest),
+      height: m * h,
+      h,
+      font,
+      isLevel,
+      hasRowNames: wordsBeside !== 0,
+    };
   };
   const { w, h } = of(SMALL);
   const largest = m < FEW ? MEDIUM : LARGE; // tall cells of a few rows are beside maps of many
   return of(Math.round(Math.min(largest, Math.max(SMALL, SHARE * Math.min(w, h)))));
 }
+
+/** px beside the cells for the words of the queries. @param {string[]} rows @param {number} [size]  of the font, 1 = small */
+export const besideOf = (rows, size = 1) => Math.min(WORDS_BESIDE * size, 14 + 7 * size * longest(rows));
 
 const measure = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
 
@@ -206,7 +217,8 @@ function drawWords(context, scene, cells) {
   const { x, y, w, h } = cells;
   const [firstRow, lastRow] = inSight(y, h, plot.height, plot.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, plot.n);
-  for (const index of every(firstRow, lastRow, h)) drawWord(context, scene, cells, "row", index, false);
+  if (plot.hasRowNames)
+    for (const index of every(firstRow, lastRow, h)) drawWord(context, scene, cells, "row", index, false);
   for (const index of every(firstColumn, lastColumn, w)) drawWord(context, scene, cells, "column", index, false);
   drawAxes(context, scene);
   drawMarkedWords(context, scene, cells, held.row, held.column);
@@ -227,7 +239,7 @@ function drawAxes(context, { plot, axes: [rows, columns], colours }) {
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells @param {number | null} row
  *  @param {number | null} column */
 function drawMarkedWords(context, scene, cells, row, column) {
-  if (row !== null) drawWord(context, scene, cells, "row", row, true);
+  if (row !== null && scene.plot.hasRowNames) drawWord(context, scene, cells, "row", row, true);
   if (column !== null) drawWord(context, scene, cells, "column", column, true);
 }
 
@@ -267,16 +279,24 @@ const isWithin = (index, first, size, length) => index + 0.5 >= first && (index 
 
 /** Every k-th index, so that words do not overlap. @param {number} first @param {number} end @param {number} size  px of a cell */
 function every(first, end, size) {
-  const step = Math.ceil(LINE / size);
+  const step = Math.ceil((LINE - 1) / size);
   const indices = [];
   for (let index = Math.ceil(first / step) * step; index < end; index += step) indices.push(index);
   return indices;
 }
 
-/** The levels of a row below the cells and those of a column beside them, each with its word; the longest bar is of its largest.
+/** The levels of a row below the cells and those of a column beside them, each with its word. The longest bar is of their largest; in
+ *  maps on one scale a bar is as long as its colour is strong.
  *  @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
-function drawBars(context, { shown, plot, rows, columns, words, colours, table }, { x, y, w, h }, row, column) {
+function drawBars(context, scene, { x, y, w, h }, row, column) {
+  const { shown, plot, rows, columns, words, colours, table } = scene;
   const { m, n, levels } = shown;
+  const ofRow = (/** @type {number} */ j) => levels[Number(row) * n + j];
+  const ofColumn = (/** @type {number} */ i) => levels[i * n + Number(column)];
+  const shareOf = (/** @type {number} */ level) => (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0; // of a masked cell 0
+  let most = scene.isOnOneScale ? 1 : 0;
+  for (let j = 0; row !== null && j < n; j++) most = Math.max(most, shareOf(ofRow(j)));
+  for (let i = 0; column !== null && i < m; i++) most = Math.max(most, shareOf(ofColumn(i)));
   const fill = (
     /** @type {boolean} */ isBelow,
     /** @type {number} */ start,
@@ -286,9 +306,6 @@ function drawBars(context, { shown, plot, rows, columns, words, colours, table }
   ) => {
     const [first, end] = inSight(start, size, length, isBelow ? n : m);
     const breadth = Math.max(1, size > 4 ? size - 1 : size);
-    const shareOf = (/** @type {number} */ level) => (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0; // of a masked cell 0
-    let most = 0;
-    for (let index = 0; index < (isBelow ? n : m); index++) most = Math.max(most, shareOf(levelOf(index)));
     for (let index = first; index < end; index++) {
       const level = levelOf(index);
       const height = (BAR * shareOf(level)) / most;
@@ -305,15 +322,15 @@ function drawBars(context, { shown, plot, rows, columns, words, colours, table }
   };
   context.font = fontOf(plot.font);
   if (row !== null) {
-    fill(true, x, w, plot.width, (j) => levels[row * n + j]);
+    fill(true, x, w, plot.width, ofRow);
     context.fillStyle = colours.quiet;
     context.textAlign = "right";
     context.textBaseline = "top";
     const word = words.fit(context, rows[row], plot.left - GAP - 2);
-    context.fillText(word, plot.left - GAP, plot.top + plot.height + GAP);
+    if (plot.hasRowNames) context.fillText(word, plot.left - GAP, plot.top + plot.height + GAP);
   }
   if (column !== null) {
-    fill(false, y, h, plot.height, (i) => levels[i * n + column]);
+    fill(false, y, h, plot.height, ofColumn);
     context.save();
     moveAbove(context, plot, plot.width + 2 + BAR / 2);
     context.fillStyle = colours.quiet;
