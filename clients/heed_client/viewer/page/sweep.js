@@ -59,21 +59,29 @@ const MOST_NUMBERS = 250_000; // of outputs that are compared
  */
 export function useSweep(answer, settings) {
   const isShown = settings.view === "patch" && answer !== null && hasPatch(answer.model);
-  const choices = useMemo(() => {
+  const chosen = useMemo(() => {
     if (!isShown) return null;
     const chosen = choicesOf(answer.model, settings);
     return { ...chosen, position: chosen.position ?? maskIn(answer) };
   }, [isShown, answer?.input, settings.patch, settings.text]);
-  const isFrom = choices?.action === "from";
-  const wanted = choices && (isFrom || choices.action === "add") ? choices.source : "";
+  const wanted = chosen && ["from", "add"].includes(chosen.action) ? chosen.source : "";
   const source = useSettled(wanted, PAUSE);
   const other = usePromise(
     async () =>
-      answer && isShown && isFrom && source.trim()
+      answer && chosen?.action === "from" && source.trim()
         ? { of: answer.input, source, input: await otherInput(answer.model, settings, answer.input, source) }
         : null,
-    [isShown, isFrom, answer?.input, source],
+    [chosen?.action, answer?.input, source],
   );
+  const found = other.value?.of === answer?.input && other.value?.source === wanted ? other.value.input : null;
+  const isUseless = // a text of the page's, which has the same tokens
+    answer && found && !settings.patch.source && !settings.patch.action && hasSameTokens(answer.input, found);
+  const choices = useMemo(
+    () => (chosen && isUseless ? { ...chosen, action: /** @type {const} */ ("scale") } : chosen),
+    [chosen, isUseless],
+  );
+  const isFrom = choices?.action === "from";
+  const theirs = isFrom ? found : null;
   const hasTokens = isShown && predictsTokens(answer.model);
   const likely = usePromise(
     async () =>
@@ -87,7 +95,6 @@ export function useSweep(answer, settings) {
     [hasTokens, answer?.input, source, choices?.position],
   );
   const next = likely.value?.of === answer?.input && likely.value?.source === wanted ? likely.value : null;
-  const theirs = other.value?.of === answer?.input && other.value?.source === wanted ? other.value.input : null;
   const defaults = useMemo(() => (choices && next ? defaultTokens(next.own, next.other) : []), [next]);
   const tokens = choices?.tokens.map((token, i) => token || defaults[i] || "") ?? [];
   const count = choices ? (TOKENS[choices.metric] ?? 0) : 0;
