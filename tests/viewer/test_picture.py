@@ -125,7 +125,7 @@ def test_weights_of_a_dropped_picture_are_those_of_the_server(open_model, vision
     expect(page.get_by_role("region", name="input")).to_contain_text(f"noise.png, {WIDTH} × {HEIGHT} pixels")
     expect_row(page, weights[1, 2, 0])
     assert np.abs(colours(page, HEIGHT, WIDTH) - VALUES).max() <= 1
-    page.get_by_role("slider", name="strength of the colours").fill("1")
+    page.get_by_role("slider", name="colour strength").fill("1")
     row = weights[1, 2, 0]
     levels = np.sqrt(row[1:] / row[1:].max()).reshape(ROWS, COLUMNS)
     ends = page.locator(".legend small").all_inner_texts()
@@ -134,7 +134,7 @@ def test_weights_of_a_dropped_picture_are_those_of_the_server(open_model, vision
     over, shares = each(255 * colormaps["viridis"](levels)[..., :3]), each(levels)[..., None]
     grey = VALUES @ [0.3, 0.59, 0.11]  # the luminance of CSS's blend modes
     for opacity in (1, 0.5):  # where the weight is low, the picture is seen, with less colour
-        page.get_by_role("slider", name="strength of the colours").fill(str(opacity))
+        page.get_by_role("slider", name="colour strength").fill(str(opacity))
         faded = VALUES + 0.75 * opacity * (grey[..., None] - VALUES)
         expected = faded + opacity * shares * (over - faded)
         assert np.abs(colours(page, HEIGHT, WIDTH) - expected).max() <= 4  # a level may be rounded up or down
@@ -327,7 +327,7 @@ def test_tensors_in_place_of_a_picture(open_model, vision, tmp_path):
     expect_row(page, weights_of(vision, "vit", given[:1])[0, 0, 0])
     page.get_by_role("combobox", name="row of the batch").select_option("1")
     expect_row(page, weights_of(vision, "vit", given[1:])[0, 0, 0])
-    page.get_by_role("slider", name="strength of the colours").fill("0")
+    page.get_by_role("slider", name="colour strength").fill("0")
     seen = np.moveaxis(given[1], 0, -1) * STD + MEAN
     assert np.abs(colours(page, HEIGHT, WIDTH) - np.clip(seen / FACTOR, 0, 255)).max() <= 1
     page.get_by_role("radio", name="test picture").check()

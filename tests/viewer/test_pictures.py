@@ -188,7 +188,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     """On a scale that ends with the largest of their weights, however small it is."""
     page = open_page("model=mine&text=who+sat+on&view=generate&length=8&palette=greys", url=server)
     expect(page.locator(".word.new")).to_have_count(8)
-    strength = page.get_by_role("slider", name="strength of the colours")
+    strength = page.get_by_role("slider", name="colour strength")
     expect(strength).to_be_visible()
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box = seen.bounding_box()

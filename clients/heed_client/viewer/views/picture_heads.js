@@ -13,7 +13,8 @@ import { SmallPicture } from "heed/views/small_picture.js";
 const SIDE = 240; // px of the width, at least
 const LABEL = 32; // px of the name below a picture
 const GAP = 12; // px between two pictures
-const STRIP = 72; // px of the height of the picture of a layer
+export const FEW = 4; // layers, whose pictures are beside those of the heads
+const [STRIP, HIGHER] = [72, 100]; // px of the height of the picture of a layer, of many or of few
 
 /** @typedef {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, weights: import("heed/data/picture.js").Weights}} Props
  *    `weights` of the large picture, `width` for all pictures in px */
@@ -28,7 +29,7 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wid
   if (attention.heads < 2 || value?.attention !== attention || value.layer !== layer) return null;
   const where = attention.layers > 1 ? ` of ${attention.axis} ${layer}` : "";
   const { columns, side } = grid(attention.heads, width, seen.image);
-  return html`<section class="picture-heads" aria-label="every head"><h2>The same in every head${where}, each on its own scale of colours</h2>
+  return html`<section class="picture-heads" aria-label="every head"><h2>Every head${where}, each on its own scale</h2>
     <div class="head-pictures" style=${{ "--columns": columns, "--side": `${side}px` }}>${value.rows.map(
       (row, index) => {
         const own = coloured(row, weights.hidden, seen.patches, weights.isDiverging, settings);
@@ -53,8 +54,8 @@ export function PictureLayers({ attention, settings, set, seen, place, table, we
   if (!isShown || value?.attention !== attention) return null;
   const { image, patches } = seen;
   const high = Math.max(...value.rows.map((row) => coloured(row, weights.hidden, patches, false, settings).high));
-  const width = (STRIP * image.width) / image.height;
-  return html`<section class="picture-layers" aria-label="every layer"><h2>Mean of the heads, ${attention.axis} by ${attention.axis}, on one scale of colours</h2>
+  const width = ((layers > FEW ? STRIP : HIGHER) * image.width) / image.height;
+  return html`<section class="picture-layers" aria-label="every layer"><h2>Mean of each ${attention.axis}, on one scale</h2>
     <div class="layer-pictures">${value.rows.map((row, layer) => {
       const own = coloured(row, weights.hidden, patches, false, settings, high);
       const best = strongest(own, patches);

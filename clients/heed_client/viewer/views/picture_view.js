@@ -9,7 +9,7 @@ import { Legend } from "heed/views/draw/legend.js";
 import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
 import { Choice, hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
-import { PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
+import { FEW, PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  rows x columns of squares, after `special` other tokens */
@@ -127,6 +127,8 @@ function Picture({ attention, settings, set, shown, seen }) {
         : html`no patch looks at ${name}`
       : html`${drawing.isPatch(place) ? html`<span class="patch-name">${name}</span>` : name} ${LOOKS_MOST[direction]} ${attention.columns[best].text}: <b>${weightOf(best)}</b>
         ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its attention is on the picture</small>`}`;
+  const every = { attention, settings, set, seen, place, table, weights };
+  const layers = html`<${PictureLayers} ...${every} />`;
   return html`<div class="tools">
       <${Choice} label="selected patch or token" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
@@ -145,10 +147,9 @@ function Picture({ attention, settings, set, shown, seen }) {
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
       <p class="note">${HINT}</p></div>
-      <${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights}
-        width=${size.width < WIDE ? size.width : size.width - width - BETWEEN} />
-    </div>
-    <${PictureLayers} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} weights=${weights} />`;
+      <div class="beside-picture"><${PictureHeads} ...${every} width=${size.width < WIDE ? size.width : size.width - width - BETWEEN} />
+        ${attention.layers <= FEW && layers}</div></div>
+    ${attention.layers > FEW && layers}`;
 }
 
 /** Whether a token that is not a patch has a larger weight than all patches.
@@ -206,5 +207,5 @@ function firstOf(
 export const Opacity = ({
   settings,
   set,
-}) => html`<label>strength of the colours <input type="range" min="0" max="1" step="0.05" value=${settings.opacity}
+}) => html`<label>colour strength <input type="range" min="0" max="1" step="0.05" value=${settings.opacity}
   onInput=${(/** @type {any} */ event) => set({ opacity: Number(event.currentTarget.value) })} /></label>`;
