@@ -100,6 +100,16 @@ export function largestOfPatches({ n, columns, values, isDiverging }, { special,
   );
 }
 
+/** The generated word with the largest weight on a patch, which is looked at first. @param {Shown} shown @param {Patches} patches */
+export function openingWord({ n, rows, columns, values }, { special, rows: lines, columns: breadth }) {
+  let best = -1;
+  values.forEach((value, cell) => {
+    const place = columns[cell % n] - special;
+    if (place >= 0 && place < lines * breadth && !(value <= values[best])) best = cell;
+  });
+  return best < 0 ? rows[rows.length - 1] : rows[Math.floor(best / n)];
+}
+
 /** A sign before the weight of a token that is larger than that of every patch. @param {Weights} weights @param {number} position */
 export const beyond = ({ values, hidden, high }, position) =>
   !hidden[position] && Number.isFinite(values[position]) && Math.abs(values[position]) > high ? "▲ " : "";

@@ -1,5 +1,5 @@
 // The drawing that is saved of each view.
-import { patchesIn } from "heed/data/picture.js";
+import { openingWord, patchesIn } from "heed/data/picture.js";
 import { toSvg } from "heed/save/drawing.js";
 import { heatMaps } from "heed/save/heat_maps.js";
 import { toPictureSvg } from "heed/save/picture_drawing.js";
@@ -42,8 +42,9 @@ export async function drawingOf(seen) {
   }
   if (generated && settings.kind !== "cross_weights") {
     const seen = picture && patchesIn(generated.prompt, picture.patches) ? picture : null;
-    const text = toTextSvg(attention, shown, settings, title, generated, seen?.patches);
-    return seen ? toPictureSvg(attention, shown, settings, title, seen, text) : text;
+    const opened = seen ? openedAt(settings, shown, seen) : settings;
+    const text = toTextSvg(attention, shown, opened, title, generated, seen?.patches);
+    return seen ? toPictureSvg(attention, shown, opened, title, seen, text) : text;
   }
   if (settings.view === "neurons" && run) {
     const query = settings.query ?? openingQuery(shown, attention);
@@ -54,10 +55,16 @@ export async function drawingOf(seen) {
   if (steps) return steps;
   if (settings.view === "ablate" && run && settings.ablated.length)
     return heatMaps(await ablated(run, settings), wholeTitle(title, about, { attention, settings }, null));
-  const hasPicture = settings.view === "picture" || (settings.view === "generate" && generated);
-  if (picture && hasPicture) return toPictureSvg(attention, shown, settings, title, picture);
+  if (picture && generated && settings.view === "generate")
+    return toPictureSvg(attention, shown, openedAt(settings, shown, picture), title, picture);
+  if (picture && settings.view === "picture") return toPictureSvg(attention, shown, settings, title, picture);
   return toSvg(attention, shown, settings, title, globalMax(attention, settings));
 }
+
+/** With the generated word that is looked at first, if none is pinned. @param {ViewProps["settings"]} settings
+ *  @param {import("heed/data/display.js").Shown} shown @param {import("heed/views/picture_view.js").Seen} seen */
+const openedAt = (settings, shown, { patches }) =>
+  settings.query === null && settings.key === null ? { ...settings, query: openingWord(shown, patches) } : settings;
 
 /** Which output and head. @param {ViewProps["settings"]} settings */
 const placed = ({ kind, layer, head }) => ({ kind, layer, head });

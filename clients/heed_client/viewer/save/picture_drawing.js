@@ -35,9 +35,9 @@ const MARKED = `stroke="${MARK}" stroke-width="2"`;
 const DASHED = 'stroke="#4d5666" stroke-width="1" stroke-dasharray="3 2"'; // of a special token
 
 /** The drawn weights: those from or to the position that the view shows; null = only a pinned patch.
- *  @param {Attention} attention @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"]}} */
-function drawnOf({ m }, { view, query, key, direction }) {
-  if (view === "generate") return { place: query ?? (key === null ? m - 1 : null), direction: "from" };
+ *  @param {Settings} settings @returns {{place: number | null, direction: Settings["direction"]}} */
+function drawnOf({ view, query, key, direction }) {
+  if (view === "generate") return { place: query, direction: "from" };
   return { place: (direction === "from" ? query : key) ?? 0, direction };
 }
 
@@ -46,7 +46,7 @@ function drawnOf({ m }, { view, query, key, direction }) {
  *  that are no patches are in it. Without it they are above the picture, and below it is a picture of each generated word */
 export function toPictureSvg(attention, shown, settings, title, seen, text = "") {
   const { image, patches } = seen;
-  const { place, direction } = drawnOf(attention, settings);
+  const { place, direction } = drawnOf(settings);
   const isOfText = settings.view === "generate";
   const count = Math.max(attention.m, attention.n);
   const high = isOfText ? highOf(shown, patches, settings) : undefined;

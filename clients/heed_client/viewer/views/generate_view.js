@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { inQuotes, joinPatches, patchesIn, sumText } from "heed/data/picture.js";
+import { inQuotes, joinPatches, openingWord, patchesIn, sumText } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
@@ -43,14 +43,16 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     if (isRunning) setPointed(null); // the newest word is looked at
   }, [isRunning]);
   const isHeld = settings.query !== null || settings.key !== null;
-  const own = isHeld ? settings.query : pointed ? pointed.row : count - 1; // of no other word it is the last one
-  const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
-  const place = inText(own);
-  const looked = place ?? inText(pointed?.row ?? count - 1); // beside a pinned word of the prompt, or a pinned patch
   const isCross = settings.kind === "cross_weights";
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
-  const isPinned = isDrawn && !isRunning && settings.query !== null;
   const hasPicture = isDrawn && picture && (isCross || patches);
+  const { shown } = useShown(attention, settings);
+  const opening = shown && hasPicture && !isRunning ? openingWord(shown, picture.patches) : count - 1; // else the newest one
+  const own = isHeld ? settings.query : pointed ? pointed.row : opening;
+  const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
+  const place = inText(own);
+  const looked = place ?? inText(pointed?.row ?? opening); // beside a pinned word of the prompt, or a pinned patch
+  const isPinned = isDrawn && !isRunning && settings.query !== null;
   const marked = { ...settings, query: place, key: isHeld ? settings.key : (pointed?.column ?? null) };
   const alignment =
     isDrawn &&
@@ -65,7 +67,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     ${
       text &&
       html`<div class="generation">
-      <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
+      <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} opening=${opening} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
       ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${alignment}<//>`}
       <div class="beside-text"><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
         ${isPinned && html`<${Ranking} attention=${attention} settings=${settings} set=${set} />`}
@@ -133,7 +135,7 @@ function Heads({ attention, settings, set }) {
 /**
  * The source and the text as running text. The words that a generated token looked at have the colours of their weights;
  * for a token of the source or the prompt, the words that looked at it have them.
- * @param {{text: GeneratedText, patches: ReturnType<typeof patchesIn>, hasPicture: boolean, attention: ViewProps["attention"] | null,
+ * @param {{text: GeneratedText, patches: ReturnType<typeof patchesIn>, hasPicture: boolean, opening: number, attention: ViewProps["attention"] | null,
  *   settings: ViewProps["settings"], set: ViewProps["set"], pointed: Word | null, setPointed: (word: Word | null) => void}} props
  */
 function Passage(props) {
@@ -149,7 +151,7 @@ function Coloured(props) {
 }
 
 /** @param {Parameters<typeof Passage>[0] & {shown: Shown | null}} props */
-function Words({ text, patches, hasPicture, attention, settings, set, pointed, setPointed, shown }) {
+function Words({ text, patches, hasPicture, opening, attention, settings, set, pointed, setPointed, shown }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const theme = useTheme();
   const table = useMemo(() => palette(settings.palette, false), [settings.palette, theme]);
@@ -157,8 +159,8 @@ function Words({ text, patches, hasPicture, attention, settings, set, pointed, s
   const { source, prompt, words, status } = text;
   const isRunning = status === "running";
   const held = settings.query !== null || settings.key !== null ? { row: settings.query, column: settings.key } : null;
-  const last = words.length > 0 ? { row: words.length - 1, column: null } : null;
-  const active = held ?? pointed ?? last;
+  const first = words.length > 0 ? { row: Math.min(opening, words.length - 1), column: null } : null;
+  const active = held ?? pointed ?? first;
   const line = shown && active && lineOf(shown, active.row, active.column);
   const hasColours = !isCross || (source && source.length > 0) || active?.row === null; // else only the picture has them
 
