@@ -121,7 +121,7 @@ function Table({ lens, settings, set, pinned }) {
             if (isReached && !held) marks.push("described");
             const colours = level === level ? { backgroundColor: css(table, level), color: textOn(table, level) } : {};
             return html`<td role="gridcell" data-place=${`${row}.${column}`} tabindex=${isReached ? 0 : -1} aria-selected=${isHeld}
-          aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${colours} key=${`${layer}.${position}`}>${word}</td>`;
+          aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${{ ...colours, "--length": word.length }} key=${`${layer}.${position}`}>${word}</td>`;
           })}</tr>`,
       ),
     [lens, isByRank, table, held?.row, held?.column],
