@@ -40,7 +40,7 @@ export function PairFinder({ attention, settings, set, point }) {
       isHeld
         ? html`<${Headline} attention=${attention} settings=${settings} best=${best ?? null} />`
         : settings.view === "model"
-          ? html`<p class="headline">All heads</p>`
+          ? html`<${LargestOfAll} attention=${attention} settings=${settings} />`
           : html`<${Largest} attention=${attention} settings=${settings} />`
     }
     ${
@@ -117,13 +117,33 @@ function Largest({ attention, settings }) {
   const isOne = heads.length < 2;
   const best = isOne ? one : several;
   const where = placeOf(attention, isOne ? settings : { ...settings, head: several?.head ?? settings.head });
-  return html`<p class="headline">${
-    best?.row !== undefined &&
-    best.column !== undefined &&
-    html`<bdi>${inQuotes(attention.rows[best.row].text)}</bdi> → <bdi>${inQuotes(attention.columns[best.column].text)}</bdi>: <b>${valueText(settings.kind, best.value, shown?.error)}</b>
-      <small>largest in ${where} (${leftOut(attention)})</small>`
-  }</p>`;
+  return html`<p class="headline">${best && html`<${Pair} attention=${attention} kind=${settings.kind} pair=${best} error=${shown?.error} where=${where} />`}</p>`;
 }
+
+/** The largest weight of all heads, if their pictures have every weight. @param {Omit<ViewProps, "set">} props */
+function LargestOfAll({ attention, settings }) {
+  const { layers, heads, isWhole, isSmall } = attention;
+  const { hideSpecial, hideFirst, hidePadding, renormalise } = settings;
+  const best = useMemo(() => {
+    if (!isWhole || !isSmall) return null;
+    const all = Array.from({ length: layers * heads }, (_, i) => {
+      const [layer, head] = [Math.floor(i / heads), i % heads];
+      const pair = largestPair(drawn(attention.small(layer, head), attention, settings), attention);
+      return { layer, head, value: -Infinity, ...pair };
+    });
+    return all.reduce((best, pair) => (pair.value > best.value ? pair : best));
+  }, [attention, isWhole, hideSpecial, hideFirst, hidePadding, renormalise]);
+  const where = best && placeOf(attention, { ...settings, ...best, combine: "none" });
+  return html`<p class="headline">${best?.row === undefined ? "All heads" : html`<${Pair} attention=${attention} kind=${settings.kind} pair=${best} where=${where} />`}</p>`;
+}
+
+/** A pair of words and its weight. @param {{attention: ViewProps["attention"], kind: string, where: string, error?: number,
+ *  pair: {value: number, row?: number, column?: number}}} props */
+const Pair = ({ attention: { rows, columns, isSelf }, kind, where, error, pair: { row, column, value } }) =>
+  row !== undefined &&
+  column !== undefined &&
+  html`<bdi>${inQuotes(rows[row].text)}</bdi> → <bdi>${inQuotes(columns[column].text)}</bdi>: <b>${valueText(kind, value, error)}</b>
+    <small>largest in ${where} (${leftOut({ isSelf })})</small>`;
 
 /** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */
