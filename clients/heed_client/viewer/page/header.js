@@ -14,7 +14,7 @@ import { ServerPanel } from "heed/page/server_panel.js";
 export function Header({ models, settings, error, onKey, onModel }) {
   const [isOpen, setOpen] = useState(false);
   const status = error instanceof api.ServerError ? error.status : null;
-  return html`<header class="top">
+  return html`<header class=${`top ${isOpen ? "open" : ""}`}>
     <h1>Heed</h1>
     ${
       models.length > 0 &&

@@ -49,6 +49,17 @@ const HINTS = {
 
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 
+/** What the views need that not every model has. @type {Record<string, string>} */
+const NEEDS = {
+  picture: "a model that reads pictures",
+  generate: "a model that generates text",
+  ablate: "a model with a mask of heads",
+  patch: "a model of texts whose activations can be changed",
+  lens: "a model that predicts next tokens",
+  neurons: "a model whose queries and keys can be read",
+  steps: "a single attention block",
+};
+
 /** Views of other numbers than weights, and what they show. @type {Record<string, string>} */
 const OWN = {
   patch: "A large change shows that the model uses what is there for this answer, in these texts.",
@@ -108,7 +119,7 @@ export function Workspace({
     ${
       settings.view &&
       settings.view !== name &&
-      html`<p class="note" role="note">${title} has no view “${settings.view}”. <button onClick=${() => {
+      html`<p class="note" role="note">${title} has no view “${settings.view}”${settings.view in NEEDS && `, which needs ${NEEDS[settings.view]}`}. <button onClick=${() => {
         set({ view: name });
         focusTab();
       }}>close</button></p>`
