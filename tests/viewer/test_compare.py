@@ -39,6 +39,20 @@ def test_the_difference_is_drawn_of_two_answers(open_page):
     expect(box).to_be_visible()
 
 
+def test_the_words_of_the_queries_are_beside_the_first_of_three_maps(open_page):
+    page = open_page(PAGE, viewport={"width": 1440, "height": 900}, closed=True)
+    maps = page.locator(".sides .heat-map")
+    expect(maps).to_have_count(3)
+    expect(page.locator(".sides.row")).to_have_count(1)
+    widths = [maps.nth(i).bounding_box()["width"] for i in range(3)]
+    names = page.locator(".sides").evaluate("(sides) => parseFloat(sides.style.getPropertyValue('--names'))")
+    assert widths == pytest.approx([widths[1] + names, widths[1], widths[1]], abs=0.1)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
+    page.set_viewport_size({"width": 1024, "height": 900})
+    expect(page.locator(".sides.row")).to_have_count(0)
+    assert maps.nth(1).bounding_box()["width"] == pytest.approx(maps.first.bounding_box()["width"], abs=0.1)
+
+
 def test_texts_are_compared_in_one_head_and_heads_in_one_text(open_page):
     """One thing differs, unless a head of the second side is chosen."""
     page = open_page(PAGE + "&head=1")

@@ -21,6 +21,17 @@ def listed(page: Page) -> list[str]:
     return page.locator(".ranking button").all_inner_texts()
 
 
+def test_the_largest_weight_of_all_heads_is_named_first(open_page, weights):
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}")
+    words = weights[:, 1:-1, 1:-1].copy()  # without special tokens
+    words[:, np.arange(words.shape[1]), np.arange(words.shape[1])] = 0
+    head, row, column = np.unravel_index(words.argmax(), words.shape)
+    said = "“{}” → “{}”: ".format(*(TEXT.split()[place] for place in (row, column)))
+    expect(page.locator(".headline")).to_have_text(
+        f"{said}{percent(words.max())} largest in head {head} (ignoring special tokens and the word itself)"
+    )
+
+
 def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}")
     words = page.get_by_role("group", name="words")

@@ -123,9 +123,7 @@ def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
     expect(page.get_by_role("combobox", name="change")).to_have_value("scale")
     answer = ask(intervention={"at": "hidden", "scale": 0}, over=BOTH, metric="kl")
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-5, atol=1e-7)
-    expect(page.locator(".strongest")).to_contain_text(
-        "KL divergence of the next token is largest at the input of layer "
-    )
+    expect(page.locator(".strongest")).to_contain_text("KL divergence is largest at the input of layer ")
     expect(page.locator(".strongest b")).to_have_text(f"{np.max(answer['values']):.4g}")
 
 
@@ -166,6 +164,17 @@ def test_texts_with_the_same_tokens_are_not_measured(open_patch):
     other.fill("the animal zyx")
     expect(page.locator(".ending[role=status]")).to_have_text("Both texts have the same tokens: write another text.")
     expect(page.locator(".stale-grid")).to_have_count(1)
+
+
+def test_the_page_opens_with_a_change_that_has_an_effect(open_page, url):
+    """The other text of the page has the same tokens, as both of its last words are unknown."""
+    page = open_page("model=gpt&view=patch", url=url)
+    change = page.get_by_role("combobox", name="change")
+    expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
+    expect(change.locator("option:checked")).to_have_text("remove")
+    expect(page.get_by_role("textbox", name="other text")).to_have_count(0)
+    change.select_option("insert the other text’s activation")
+    expect(page.locator(".ending[role=status]")).to_contain_text("Both texts have the same tokens")
 
 
 def test_other_choices_are_sent(open_patch, ask):

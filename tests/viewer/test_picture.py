@@ -214,6 +214,8 @@ def test_each_layer_has_its_picture(open_model, vision):
     layers = page.get_by_role("region", name="every layer").get_by_role("button")
     said = [f"layer {layer}, up to {percent(max(row))}" for layer, row in enumerate(means)]
     expect(layers).to_have_text(said)
+    beside, picture = (page.locator(one).bounding_box() for one in (".picture-layers", ".picture > canvas"))
+    assert beside["x"] >= picture["x"] + picture["width"]
     layers.last.click()
     expect(page.get_by_role("combobox", name="layer", exact=True)).to_have_value(str(len(means) - 1))
     expect(layers.last).to_have_attribute("aria-pressed", "true")

@@ -248,7 +248,7 @@ def test_a_head_that_is_switched_off(open_page, heed):
 
 def test_a_link_to_a_view_that_the_model_does_not_have(open_page):
     page = open_page("model=bert&view=steps")
-    expect(page.get_by_text("bert has no view “steps”.")).to_be_visible()
+    expect(page.get_by_text("bert has no view “steps”, which needs a single attention block.")).to_be_visible()
     expect(page.get_by_role("tab", name="Model")).to_have_attribute("aria-selected", "true")
     page.get_by_role("button", name="close").click()
     expect(page.get_by_text("has no view")).to_have_count(0)

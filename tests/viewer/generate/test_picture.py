@@ -44,6 +44,11 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     body = {name: value for name, value in bodies[-1].items() if name != "stream"}
     answer = generate("reader", **body)
     expect_words(page, tokens(answer))
+    largest = [max(row(one, "cross_weights")[1:]) for one in answer["generated"]]
+    expect(page.locator(".word.active")).to_have_text(tokens(answer)[int(np.argmax(largest))])
+    opened = ElementTree.parse(take(page, "SVG").path()).getroot()
+    _, *patches = [rect.get("fill-opacity") for rect in opened.findall(f"{SVG}rect") if rect.get("fill-opacity")]
+    assert max(patches) == "0.8"  # the strongest colour, as on the page
     last = answer["generated"][-1]
     page.locator(".word.new").last.click()
     expect_patches(page, row(last, "cross_weights"))
@@ -90,7 +95,9 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
 
 def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):
     page = open_page("model=reader&view=lens", url=url)
-    expect(page.get_by_role("note")).to_contain_text("reader has no view “lens”.")
+    expect(page.get_by_role("note")).to_contain_text(
+        "reader has no view “lens”, which needs a model that predicts next tokens."
+    )
     expect(page.get_by_role("tab", selected=True)).to_have_text("Model")
 
 

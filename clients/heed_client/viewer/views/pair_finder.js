@@ -142,7 +142,7 @@ function LargestOfAll({ attention, settings }) {
 const Pair = ({ attention: { rows, columns, isSelf }, kind, where, error, pair: { row, column, value } }) =>
   row !== undefined &&
   column !== undefined &&
-  html`<bdi>${inQuotes(rows[row].text)}</bdi> → <bdi>${inQuotes(columns[column].text)}</bdi>: <b>${valueText(kind, value, error)}</b>
+  html`<bdi>${inQuotes(rows[row].text)}</bdi> → <bdi>${inQuotes(columns[column].text)}</bdi>: <b>${valueText(kind, value, error)}</b>${" "}
     <small>largest in ${where} (${leftOut({ isSelf })})</small>`;
 
 /** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.

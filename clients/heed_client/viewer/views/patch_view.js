@@ -274,7 +274,7 @@ function Strongest({ grid }) {
   if (grid.status === "running" || !most) return null;
   const { unchanged, choices } = grid;
   const isDistance = DISTANCES.includes(choices.metric);
-  return html`<p class="headline strongest">${METRICS[choices.metric]} ${isDistance ? `of the ${choices.metric === "cosine_distance" ? "output" : "next token"} is largest` : "changes most"} at ${cellTitle(grid, most).replace(/^into/, "the input of")}:
+  return html`<p class="headline strongest">${METRICS[choices.metric]} ${isDistance ? "is largest" : "changes most"} at ${cellTitle(grid, most).replace(/^into/, "the input of")}:
     ${" "}${isDistance ? "" : `${number(unchanged)} → `}<b>${number(most.value)}</b> <small>${recovered(grid, most.value)}</small></p>`;
 }
 
