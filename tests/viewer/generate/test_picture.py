@@ -57,7 +57,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     expect(others.get_by_role("button")).to_have_text([first])
     legend = page.locator(".seen .tools .legend")
     expect(legend).to_contain_text("patches")
-    expect(legend).to_contain_text("▲ beyond the scale")
+    expect(page.locator(".seen .beyond")).to_contain_text("▲ beyond the scale")
     expect(page.get_by_role("group", name="generated", exact=True)).to_contain_text(
         "</s>"
     )  # that the decoder begins with

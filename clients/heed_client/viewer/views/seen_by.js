@@ -73,9 +73,13 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
         ? ""
         : html`<${Opacity} settings=${settings} set=${set} />
           <${Choice} label="scale of" value=${settings.range === "row" ? "row" : "matrix"} options=${SCALES} onChange=${(/** @type {any} */ range) => set({ range })} />
-          <${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isBeyond=${hasTokens ? isBeyond(weights, drawing) : undefined} isShare=${isOfWeights(settings.kind)} />`
+          <${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} />`
     }</div>
-    ${hasTokens && html`<${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />`}
+    ${
+      hasTokens &&
+      html`<div class="beyond"><${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />
+      ${place !== null && isBeyond(weights, drawing) && html`<span class="note">▲ beyond the scale</span>`}</div>`
+    }
     ${
       hasTokens
         ? html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} point=${pointAt} />`
