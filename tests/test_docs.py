@@ -41,6 +41,13 @@ def test_every_link_leads_to_a_file_for_those_who_read_the_files(page):
     assert not re.search(r"^\{\{|^<!-- \w+ -->$", PAGES[page], re.MULTILINE)
 
 
+def test_a_container_without_a_writable_disk_can_store_memories():
+    pages = "\n".join([*PAGES.values(), (ROOT / "README.md").read_text()])
+    commands = re.findall(r"^docker run .*--read-only.*", pages, re.MULTILINE)
+    assert len(commands) == 5
+    assert all("--tmpfs /tmp " in command for command in commands)
+
+
 def test_the_picture_shows_every_package_of_the_service():
     picture = re.search(r"```mermaid\n(.*?)```", PAGES["architecture.md"], re.DOTALL)[1]
     for package in (ROOT / "service").glob("*/__init__.py"):

@@ -30,7 +30,10 @@ RUNNABLE = re.compile(r"(curl|printf|tail|od|python3?|grep|source|heed (run|memo
 # Of the reader; the built-in blocks are others.
 MODEL = re.compile(r"minilm|gpt2|\bmine\b|attention\.pt|\b(vit|wav2vec2|whisper|trocr)\b")
 # What they are given is tested in tests/deploy and tests/generated.
-PROGRAMS = ("docker", "kubectl", "ray", "serve", "npm", "npx", "node")
+PROGRAMS = (
+    "docker", "kubectl", "ray", "serve", "openssl", "chmod",
+    "npm", "npx", "node", "go", "openapi-generator-cli",
+)  # fmt: skip
 JSON = {"Content-Type": "application/json"}
 IN_README = [example for example in EXAMPLES if example.page == "README.md"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -89,6 +89,13 @@ def plain() -> Iterator[Published]:
 def test_the_readme_s_commands_answer(plain, command, shown):
     command = command.replace("127.0.0.1:8000", f"127.0.0.1:{plain.port}")
     assert subprocess.check_output(["bash", "-c", command], cwd=ROOT, text=True).strip() == shown.strip()
+
+
+def test_it_stores_memories(plain):
+    body = json.dumps({"key": [[1, 0]], "value": [[1, 2]]}).encode()
+    request = Request(f"http://127.0.0.1:{plain.port}/v1/memories", body, {"Content-Type": "application/json"})
+    with urlopen(request, timeout=10) as answer:
+        assert answer.status == 201
 
 
 def test_there_is_no_root_no_torch_and_no_compiler(plain):
