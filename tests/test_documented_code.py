@@ -183,7 +183,7 @@ def test_every_language_is_known():
     known = {"sh", "python", "text", "mermaid", *ELSEWHERE, *DATA}
     assert {example.language for example in EXAMPLES} <= known
     for language, page in ELSEWHERE.items():
-        assert [example.page for example in EXAMPLES if example.language == language] == [page]
+        assert {example.page for example in EXAMPLES if example.language == language} == {page}
 
 
 def test_requests_of_the_native_api_are_answered(client):

@@ -1,6 +1,7 @@
 """openapi-typescript makes types of the document, with which tsc compiles every call of openapi-fetch; all succeed."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ pytestmark = [
     pytest.mark.extended,
     pytest.mark.skipif(not (HERE / "node_modules").exists(), reason="no node_modules here: npm ci"),
 ]
+ATTEND, TEXT = (example for example in EXAMPLES if example.language == "ts")
 STRICT = ["--strict", "--skipLibCheck", "false", "--module", "nodenext", "--target", "es2022"]
 HEAD = """import type { Client } from "openapi-fetch";
 import type { paths } from "./heed.js";
@@ -37,12 +39,21 @@ def folder(tmp_path) -> Path:
 
 
 def test_the_page(client, folder):
-    (example,) = (example for example in EXAMPLES if example.language == "ts")
+    assert run_page(folder, str(client.base_url), ATTEND.code).endswith(ATTEND.shown)
+
+
+def test_the_text_of_the_page(shared_server, generating, folder):
+    """With a small model in place of minilm, whose tokens and weights are others."""
+    shown = run_page(folder, shared_server(generating / "models").url, TEXT.code.replace("minilm", "gpt"))
+    numbers = [float(number) for number in re.findall(r"\b\d\.\d\d\b", shown.splitlines()[-1])]
+    assert sum(numbers) == pytest.approx(1, abs=0.1)
+
+
+def run_page(folder: Path, url: str, code: str) -> str:
     (commands,) = (example.code for example in EXAMPLES if "npx" in example.code)
-    code, commands = (text.replace(ADDRESS, str(client.base_url)) for text in (example.code, commands))
-    (folder / "attend.ts").write_text(code)
-    after_install = [line for line in commands.splitlines() if line.startswith("npx")]
-    assert run(folder, "bash", "-ec", "\n".join(after_install)).endswith(example.shown)
+    (folder / "attend.ts").write_text(code.replace(ADDRESS, url))
+    after_install = [line for line in commands.replace(ADDRESS, url).splitlines() if line.startswith("npx")]
+    return run(folder, "bash", "-ec", "\n".join(after_install))
 
 
 def test_every_call(api, document, every_call, folder):
