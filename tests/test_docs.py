@@ -4,11 +4,10 @@ import re
 from html import unescape
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from models.catalogue import BLOCKS
-from scripts.guide.blocks import USES, WORKED, worked
+from scripts.guide.blocks import USES
 from service.base import errors
 from service.settings import Settings
 from service.telemetry.families import FAMILIES as METRICS
@@ -103,14 +102,6 @@ def test_the_page_of_a_block_has_all_of_its_description(guide, name):
     assert " ".join(block.formula.split()) in text
     assert USES[name].split("`")[0].strip() in text
     assert page.read_text().count("<svg viewBox") >= 1 + ("is_causal" in block.inputs)
-
-
-@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if not [*block.build().parameters()]])
-def test_the_worked_answer_of_a_block_is_that_of_the_service(client, name):
-    expected = worked(BLOCKS[name])
-    answer = client.post(f"/v1/attention/{name}", json={**WORKED, "outputs": [*expected]}).json()
-    for output, numbers in expected.items():
-        np.testing.assert_allclose(answer[output], numbers, rtol=1e-6)
 
 
 def text_of(page: Path) -> str:

@@ -214,10 +214,10 @@ def test_the_bytes_of_v2_are_those_of_its_page(client):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_the_requests_of_a_block_s_page_are_answered(client: httpx.Client, name):
-    for request in re.findall(r"```json\n(.*?)\n```", blocks.page(BLOCKS[name]))[:2]:  # the third is an answer
-        answer = client.post(f"/v1/attention/{name}", content=request, headers=JSON)
-        assert answer.status_code == 200, answer.text
+def test_the_request_of_a_block_s_page_is_answered(client: httpx.Client, name):
+    request = re.findall(r"```json\n(.*?)\n```", blocks.page(BLOCKS[name]))[0]
+    answer = client.post(f"/v1/attention/{name}", content=request, headers=JSON)
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.extended

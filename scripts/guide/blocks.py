@@ -11,12 +11,12 @@ from models.block import Block, Dim, Input
 from models.catalogue import BLOCKS
 from models.examples import ExampleOptions, documented, draw, within
 from models.learned import SEED, demonstration
+from scripts.guide import worked
 from scripts.guide.tables import table
 
 SIZES = dict.fromkeys(("layers", "batch", "heads", "kv_heads"), 1) | {"m": 12, "n": 12, "past": 0, "d_k": 16, "d_v": 16}
 PICTURES = ("weights", "cross_weights")
 USES = tomllib.loads((Path(__file__).parent / "uses.toml").read_text())
-WORKED = {"query": [[1.0, 2.0]], "key": [[1.0, 0.0], [0.0, 1.0]], "value": [[10.0], [20.0]]}  # can be computed by hand
 
 
 def summary() -> str:
@@ -58,23 +58,9 @@ def page(block: Block) -> str:
         "## Request",
         f"`POST /v1/attention/{block.name}`, here without the optional inputs:",
         f"```json\n{json.dumps(documented(block))}\n```",
+        worked.text(block),
     ]
-    if not any(True for _ in block.build().parameters()):
-        answer = json.dumps({name: np.round(numbers, 4).tolist() for name, numbers in worked(block).items()})
-        parts += [
-            "## A worked answer",
-            "One query, two keys, one value each, to check by hand; numbers are rounded to four decimals.",
-            f"```json\n{json.dumps(WORKED)}\n```",
-            f"```json\n{answer}\n```",
-        ]
     return "\n\n".join(parts) + "\n"
-
-
-def worked(block: Block) -> dict[str, np.ndarray]:
-    """The scores, if there are any, the weights and the output of ``WORKED``, as ``[m, n]`` and ``[m, d_v]``."""
-    inputs = {name: np.array(numbers)[None, None] for name, numbers in WORKED.items()}
-    outputs = block.reference(block.build(), inputs, np.float64)
-    return {name: outputs[name][0, 0] for name in ("scores", "weights", "output") if name in outputs}
 
 
 def weights(block: Block, is_causal: bool) -> dict[str, np.ndarray]:
