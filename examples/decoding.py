@@ -3,31 +3,35 @@
 usage: .venv/bin/python examples/decoding.py      (needs a server: make serve)
 """
 
-import os
+import sys
 
 import numpy as np
 
-from heed_client import Client
+from heed_client import Client, HeedError
 
 LENGTH = 12
 
-with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
-    block = heed.describe("grouped_query")
-    x = np.random.default_rng(0).standard_normal((LENGTH, block.inputs["x"].shape[-1]), dtype=np.float32)
-    whole = heed.attend(block.block, x=x, is_causal=True)
+try:
+    with Client() as heed:
+        block = heed.describe("grouped_query")
+        x = np.random.default_rng(0).standard_normal((LENGTH, block.inputs["x"].shape[-1]), dtype=np.float32)
+        whole = heed.attend(block.block, x=x, is_causal=True)
 
-    past: dict[str, np.ndarray] = {}
-    for token in range(LENGTH):
-        step = heed.attend(
-            block.block,
-            x=x[token : token + 1],
-            **past,
-            is_causal=True,
-            outputs=["output", "weights", "present_key", "present_value"],
-        )
-        past = {"past_key": step.present_key, "past_value": step.present_value}
-        keys = step.weights.shape[-1]
-        difference = np.abs(step.output[0] - whole.output[token]).max()
-        print(f"token {token}: attends to {keys}, largest difference from one request {difference:.1g}")
-        assert difference <= 2 * block.tolerance["output"]
-        assert np.abs(step.weights[:, 0] - whole.weights[:, token, : token + 1]).max() <= 2 * block.tolerance["weights"]
+        past: dict[str, np.ndarray] = {}
+        for token in range(LENGTH):
+            step = heed.attend(
+                block.block,
+                x=x[token : token + 1],
+                **past,
+                is_causal=True,
+                outputs=["output", "weights", "present_key", "present_value"],
+            )
+            past = {"past_key": step.present_key, "past_value": step.present_value}
+            keys = step.weights.shape[-1]
+            difference = np.abs(step.output[0] - whole.output[token]).max()
+            print(f"token {token}: attends to {keys}, largest difference from one request {difference:.1g}")
+            assert difference <= 2 * block.tolerance["output"]
+            weights = whole.weights[:, token, : token + 1]
+            assert np.abs(step.weights[:, 0] - weights).max() <= 2 * block.tolerance["weights"]
+except HeedError as error:
+    sys.exit(str(error))

@@ -23,7 +23,7 @@ with torch.no_grad():
 with tempfile.TemporaryDirectory() as folder:
     checkpoint, repository = Path(folder, "mine.pt"), Path(folder, "repository")
     torch.save(attention.state_dict(), checkpoint)
-    export = ["export", "multi_head", "--name", "mine", "--weights", checkpoint, "--repository", repository]
+    export = ["export", "multi_head", "--name", "mine", "--weights", checkpoint, "--model-repository", repository]
     settings = ["--set", "num_heads=6", "--set", "add_zero_attn=false"]  # not in the checkpoint
     subprocess.run([*HEED, *export, *settings], check=True)
 

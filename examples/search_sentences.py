@@ -7,11 +7,11 @@ usage: .venv/bin/python examples/search_sentences.py [--model minilm]      (need
 """
 
 import argparse
-import os
+import sys
 
 import numpy as np
 
-from heed_client import Client
+from heed_client import Client, HeedError
 
 SENTENCES = [
     "The cat sleeps on the warm windowsill.",
@@ -31,21 +31,24 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--model", default="minilm", help="a model with a tokenizer (default %(default)s)")
 model = parser.parse_args().model
 
-with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
+try:
+    with Client() as heed:
 
-    def embed(texts: list[str]) -> np.ndarray:
-        """The normalised embeddings [n, d]."""
-        vectors = heed.attend(model, text=texts, outputs=["embedding"]).embedding
-        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+        def embed(texts: list[str]) -> np.ndarray:
+            """The normalised embeddings [n, d]."""
+            vectors = heed.attend(model, text=texts, outputs=["embedding"]).embedding
+            return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
-    embeddings = embed(SENTENCES)
-    with heed.memory(embeddings, embeddings) as memory:
-        embeddings = np.concatenate([embeddings, embed([LATER])])
-        memory.append(embeddings[-1:], embeddings[-1:])
-        sentences = [*SENTENCES, LATER]
-        print(f"{memory.lengths[0]} sentences, {memory.bytes:,} bytes")
-        questions = embed(QUESTIONS)
-        found = memory.query(questions, scale=SHARPNESS, outputs=["weights"], weights_top_k=2).weights
+        embeddings = embed(SENTENCES)
+        with heed.memory(embeddings, embeddings) as memory:
+            embeddings = np.concatenate([embeddings, embed([LATER])])
+            memory.append(embeddings[-1:], embeddings[-1:])
+            sentences = [*SENTENCES, LATER]
+            print(f"{memory.lengths[0]} sentences, {memory.bytes:,} bytes")
+            questions = embed(QUESTIONS)
+            found = memory.query(questions, scale=SHARPNESS, outputs=["weights"], weights_top_k=2).weights
+except HeedError as error:
+    sys.exit(str(error))
 
 scores = np.exp(SHARPNESS * questions @ embeddings.T)
 expected = scores / scores.sum(axis=-1, keepdims=True)

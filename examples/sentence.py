@@ -4,18 +4,20 @@ usage: .venv/bin/python examples/sentence.py [HEAD]      (0 to 11; needs a serve
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
 from who_attends import table
 
-from heed_client import Client
+from heed_client import Client, HeedError
 
 HERE = Path(__file__).parent
 head = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 request = json.loads((HERE / "sentence.json").read_text())
 words = json.loads((HERE / "sentence.tokens.json").read_text())
-with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
-    answer = heed.attend("scaled_dot_product", **request, outputs=["weights"])
+try:
+    with Client() as heed:
+        answer = heed.attend("scaled_dot_product", **request, outputs=["weights"])
+except HeedError as error:
+    sys.exit(str(error))
 print(table(answer.weights[0, head].tolist(), words))

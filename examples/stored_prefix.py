@@ -46,7 +46,7 @@ print(f"trained: loss {loss.item():.2g}")
 with tempfile.TemporaryDirectory() as folder:
     checkpoint, repository = Path(folder, "writer.pt"), Path(folder, "repository")
     torch.save(model.state_dict(), checkpoint)
-    export = ["export", "decoder", "--name", "writer", "--weights", checkpoint, "--repository", repository]
+    export = ["export", "decoder", "--name", "writer", "--weights", checkpoint, "--model-repository", repository]
     settings = ["--set", "num_heads=4", "--set", "norm=pre", "--set", "activation=gelu", "--set", "layer_norm_eps=1e-5"]
     subprocess.run([*HEED, *export, *settings], check=True)
 

@@ -5,16 +5,15 @@ usage: .venv/bin/python examples/transformers_attention.py [DIR]      (needs a s
 DIR is a model's directory; without it, a small GPT-2 with random weights answers.
 """
 
-import os
 import sys
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModel, GPT2Config, GPT2Model
 from transformers.masking_utils import eager_mask
 
-from heed_client import Client
+from heed_client import Client, HeedError
 
-heed = Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000"))
+heed = Client()
 
 
 def attend(_module, query, key, value, attention_mask, scaling=None, **_):
@@ -34,8 +33,12 @@ else:
     sizes = {"n_layer": 3, "n_head": 4, "n_embd": 32, "vocab_size": 100, "bos_token_id": 0, "eos_token_id": 0}
     model = GPT2Model(GPT2Config(**sizes, attn_implementation="heed")).eval()
 input_ids = torch.arange(5, 17)[None]
-with torch.no_grad(), heed:
-    weights = model(input_ids, output_attentions=True).attentions
+try:
+    with torch.no_grad(), heed:
+        weights = model(input_ids, output_attentions=True).attentions
+except HeedError as error:
+    sys.exit(str(error))
+with torch.no_grad():
     model.set_attn_implementation("eager")
     expected = model(input_ids, output_attentions=True).attentions
 for layer, (ours, theirs) in enumerate(zip(weights, expected, strict=True)):

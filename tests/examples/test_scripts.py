@@ -1,6 +1,7 @@
 """The examples run; each holds its own claims."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,19 @@ def test_script(client, name):
     assert done.returncode == 0, done.stderr
     assert name in EXPORTING or done.stderr == ""
     assert any(line.strip().startswith(SHOWN[name]) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sentence", "cross_attention", "decoding", "search_sentences"),
+        pytest.param("transformers_attention", marks=pytest.mark.extended),
+    ],
+)
+def test_without_a_server_it_ends_in_one_line(name):
+    done = run(name, "http://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"no answer from http://127.0.0.1:1: .*`heed serve` starts a server\n", done.stderr)
 
 
 @pytest.mark.extended
