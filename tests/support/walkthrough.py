@@ -49,6 +49,7 @@ def walk(examples: Iterable[Example], folder: Path, repository: Path) -> None:
             if code.strip() == "make serve":
                 server.restart()
                 continue
+            server.start()  # a page may show a request before it says how to serve
             command = (
                 f"{activated}\n{code}" if example.language == "sh" else f"{activated}\npython - <<'END'\n{code}END"
             )
@@ -95,6 +96,11 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+
+    def start(self) -> None:
+        """Start it unless it runs; returns when it is ready."""
+        if self._process is None:
+            self.restart()
 
     def restart(self) -> None:
         """End it as Ctrl-C does, if it runs, and start it; returns when it is ready."""
