@@ -31,14 +31,14 @@ def block_name(text: str) -> str:
 def positive(text: str) -> int:
     """The whole number in ``text``, at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
 
 
 def minutes(text: str) -> float:
     """The number of minutes in ``text``, at least 0."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text):
-        raise argparse.ArgumentTypeError(f"expected a number of minutes from 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of minutes of at least 0, got {text!r}")
     return float(text)
 
 

@@ -120,8 +120,8 @@ def cross_decoder(config: TransformerConfig, name: str = "cross_decoder", state:
         title="Transformer decoder with a memory",
         formula=_formula(config),
         source="Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762",
-        description=f"As torch's decoder: {layered} of {H} heads, {config.norm}-norm, {config.activation}; "
-        "attends to x, then to the memory, and returns both weights of every layer.",
+        description=f"Like torch's decoder: {layered} of {H} heads, {config.norm}-norm, {config.activation}; "
+        "attends to x, then to the memory; returns both sets of weights of every layer.",
         build=weighted(lambda: CrossDecoder(config), state),
         reference=refer,
         inputs={

@@ -31,7 +31,7 @@ def encoder(config: TransformerConfig, name: str = "encoder", state: State | Non
         "nonpad_kv_seqlen": masking["nonpad_kv_seqlen"],
     }
     vectors = ("layers", "batch", config.num_heads, "n", config.d_model // config.num_heads)
-    outputs = {"key": Output(vectors, "Each chosen layer's keys, projected.")}
+    outputs = {"key": Output(vectors, "Each selected layer's keys, projected.")}
     return _block(config, name, state, is_causal=False, inputs=inputs, outputs=outputs, keys="n")
 
 
@@ -43,10 +43,13 @@ def decoder(config: TransformerConfig, name: str = "decoder", state: State | Non
     for part, other in (("past_key", "past_value"), ("past_value", "past_key")):
         shape = (L, "1|batch", f"1|{H}", "past", f"1|{D}")
         inputs[part] = Input(shape, f"Every layer's {part[5:]}s of earlier steps.", default=0.0, needs=(other,))
-    present = Output(
-        (L, "batch", H, "past + n", D), "Of every layer, with those of the past: the past of the next step."
-    )
-    outputs = {"present_key": present, "present_value": present}
+    outputs = {
+        f"present_{part}": Output(
+            (L, "batch", H, "past + n", D),
+            f"Every layer's {part}s, including the past; pass them as the past of the next step.",
+        )
+        for part in ("key", "value")
+    }
     return _block(config, name, state, is_causal=True, inputs=inputs, outputs=outputs, keys="past + n")
 
 
@@ -87,7 +90,7 @@ def _block(
         )  # fmt: skip
     every = tuple(range(config.num_layers))
     layers = Input(
-        ("layers",), "The layers whose weights to answer, counted from 0; all when not given.", dtype="int64",
+        ("layers",), "The layers whose weights to return, counted from 0; all when not given.", dtype="int64",
         default=every, minimum=0, maximum=config.num_layers - 1,
     )  # fmt: skip
     pairs: tuple[Dim, ...] = ("layers", "batch", config.num_heads, "n", keys)
@@ -97,13 +100,15 @@ def _block(
         "hidden_states": Output(
             (config.num_layers + 1, "batch", "n", config.d_model), "The embeddings, and the output of every layer."
         ),
-        "scores": Output(pairs, "Each chosen layer's, before the softmax, masks applied; -inf (null in JSON) forbids."),
+        "scores": Output(
+            pairs, "Each selected layer's scores before the softmax, masks applied; -inf (null in JSON) = masked."
+        ),
         "weights_by_norm": by_norm(pairs),
-        "query": Output((*pairs[:-1], config.d_model // config.num_heads), "Each chosen layer's queries, projected."),
+        "query": Output((*pairs[:-1], config.d_model // config.num_heads), "Each selected layer's queries, projected."),
     }
     declared = {
         "output": Output(("batch", "n", config.d_model), "The hidden states after the last layer."),
-        "weights": Output(pairs, "Each chosen layer's weights, after the softmax."),
+        "weights": Output(pairs, "Each selected layer's weights, after the softmax."),
         **outputs,
         **rare,
     }

@@ -64,10 +64,19 @@ BLOCK = Block(
     },
     outputs=attention_outputs(OUTPUT, "heads")
     | {
+        "scores": Output(
+            ("batch", "heads", "m", "n"),
+            "log K = -|q - k|^2 / (2 sigma^2), masks applied; -inf (null in JSON) where attending is forbidden.",
+        ),
+        "lse": Output(
+            ("batch", "heads", "m"),
+            "The log of the sum of exp(scores) of each row, which is the sum of K, by which attention over parts of "
+            "the keys is merged; -inf (null in JSON) where all keys are masked.",
+        ),
         "weights": Output(
             ("batch", "heads", "m", "n"),
             "K, divided by the sum of its row unless normalize is false; a row is all zero where all keys are masked.",
-        )
+        ),
     },
     rare=("normalize",),
     pair_numbers=5,  # of distances, in float64

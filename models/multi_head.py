@@ -227,8 +227,8 @@ SELF = block(
     MultiHeadConfig(d_model=64, num_heads=4, d_k=8, d_v=20, inputs="x"),
     name="multi_head_self_attention",
     title="Multi-head self-attention, per-head form",
-    description="One input; 4 heads with W_i^Q, W_i^K to d_k = 8, W_i^V to d_v = 20, and W^O from 4 * 20 back to 64; "
-    "every projection has a bias.",
+    description="One input; 4 heads, projected by W_i^Q and W_i^K to d_k = 8, by W_i^V to d_v = 20, and by W^O from "
+    "4 * 20 back to 64; every projection has a bias.",
 )
 GROUPED = block(
     MultiHeadConfig(d_model=64, num_heads=8, num_kv_heads=2, bias=False, inputs="x"),

@@ -2,7 +2,7 @@
 
 from models.block import Dim, Input, Output
 
-WINDOW = "Negative (-1) = unlimited. Query i is aligned with key i + offset, as is_causal says."
+WINDOW = "-1 = no limit. Query i is aligned with key i + offset, as defined for is_causal."
 
 LSE = (
     "The log of the softmax's denominator, the sum of exp(scores) of each row, by which attention over parts of the "
@@ -131,7 +131,8 @@ def head_outputs(heads: int, d_v: Dim, d_out: Dim, keys: str, projected: bool) -
         outputs |= {
             "head_share": Output(
                 ("batch", heads, "m", d_out),
-                "Each head's share of the output: its own, projected. Their sum and the bias, if any, are the output.",
+                "Each head's share of the output: its output after projection. The shares plus any bias sum to the "
+                "output.",
             ),
             "weights_by_norm": by_norm(("batch", heads, "m", keys)),
         }

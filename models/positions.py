@@ -28,13 +28,12 @@ def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
         "alibi_slopes": Input(
             (f"1|{heads}",),
             "ALiBi: slope * |i + offset - j| is subtracted from the score of query i and key j, after softcap; offset "
-            "as is_causal says. Slopes are positive.",
+            "as defined for is_causal. Slopes are positive.",
             default=0.0,
         ),
         "sinks": Input(
             (f"1|{heads}",),
-            "One score of each head that has no key: it joins the softmax's denominator, so weights sum to less "
-            "than 1.",
+            "One extra score per head, with no key: it joins the softmax's denominator, so weights sum to less than 1.",
             default=-float("inf"),
         ),
         "query_document_ids": Input(
@@ -67,7 +66,7 @@ def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
         ),
         "query_positions": Input(
             ("1|batch", f"1|{queries}"),
-            "The position of each query for rope_theta; i + offset when not given, offset as is_causal says.",
+            "The position of each query for rope_theta; i + offset when not given, offset as defined for is_causal.",
             dtype="int64",
             default=-1,
             minimum=0,

@@ -18,7 +18,8 @@ SELF_ATTENTION = multi_head.block(
     MultiHeadConfig(d_model=32, num_heads=1, d_k=16, d_v=32, out_proj=False, inputs="x"),
     name="self_attention",
     title="Self-attention",
-    description="X attends to itself; is_causal gives the masked attention of decoders, a past their next step.",
+    description="X attends to itself; is_causal gives the masked attention of decoders; with a past it computes a "
+    "decoder's next step.",
 )
 CROSS_ATTENTION = multi_head.block(
     MultiHeadConfig(d_model=32, kdim=24, vdim=24, num_heads=1, d_k=16, d_v=32, out_proj=False, inputs="x, memory"),

@@ -11,7 +11,7 @@ from models.block import Block, Input
 from models.options import attention_outputs, dot_scores, masks, past, present
 
 DOT_PRODUCT_INPUTS = {
-    "query": Input(("batch", "heads", "m", "d_k"), "The queries, m vectors a head."),
+    "query": Input(("batch", "heads", "m", "d_k"), "The queries, m vectors per head."),
     "key": Input(
         ("batch", "kv_heads", "n", "d_k"),
         "The keys that the queries are compared with; heads is a multiple of kv_heads.",

@@ -114,7 +114,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         formula=rf"\mathrm{{{pretrained.kind}}}(\mathrm{{{next(iter(inputs)).replace('_', chr(92) + '_')}}})",
         source=f"transformers {transformers.__version__}, "
         f"https://huggingface.co/docs/transformers/model_doc/{config.model_type}",
-        description=f"{_layers(shapes)}; answers {answer.lower()} and every layer's weights.",
+        description=f"{_layers(shapes)}; returns {answer.lower()} and every layer's weights.",
         build=lambda: wrapper,
         reference=lambda _module, arrays, dtype: original(arrays, dtype),
         inputs=inputs,

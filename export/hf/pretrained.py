@@ -188,10 +188,14 @@ def _part(whole: PreTrainedModel, name: str, head: str) -> PreTrainedModel:
 
 
 def _config_file(folder: Path) -> dict[str, Any]:
+    if folder.is_file():
+        whole = (folder.parent / "config.json").is_file()
+        advice = f"give its directory, {folder.parent}" if whole else "heed export multi_head --weights takes one"
+        raise ModelRefused(f"{folder} is a file; {advice}")
     if not folder.is_dir():
+        advice = f"; to download it from the Hugging Face Hub: hf download {folder} --local-dir {folder.name}"
         is_name = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(folder))
-        advice = f"; of the Hugging Face Hub: hf download {folder} --local-dir {folder.name}" if is_name else ""
-        raise ModelRefused(f"no such directory: {folder}{advice}")
+        raise ModelRefused(f"no such directory: {folder}{advice if is_name else ''}")
     try:
         content = json.loads((folder / "config.json").read_text())
     except FileNotFoundError:

@@ -176,13 +176,17 @@ def from_checkpoint(kind: str, name: str, checkpoint: Checkpoint, named: Named, 
     missing = [field for field in family.unreadable if field not in fields]
     if family.config is TransformerConfig:
         missing += hugging_face.missing_settings(named, fields, kind == "decoder")
-    _shape(named, family.key)  # first, so that a file of another module is reported as such
+    try:
+        _shape(named, family.key)  # first, so that a file of another module is reported as such
+    except CheckpointError as error:
+        whole = f"; to export the whole model: heed export hf {checkpoint.path.parent}" if checkpoint.config else ""
+        raise CheckpointError(f"{error}{whole}") from None
     if missing:
         raise CheckpointError(_missing_message(kind, missing, named))
     if fields.get("add_zero_attn"):
         raise CheckpointError(
-            f"{kind} has no add_zero_attn; say --set add_zero_attn=false, and send a past_key and a past_value of "
-            "one row of zeros with each request: that is the same, with the added key first"
+            f"{kind} does not support add_zero_attn; use --set add_zero_attn=false, and send a past_key and a "
+            "past_value of one row of zeros with each request: that is the same, with the added key first"
         )
     tensors = dict(named.tensors)
     if family.config is TransformerConfig:
@@ -255,7 +259,7 @@ def _missing_message(kind: str, missing: Sequence[str], named: Named) -> str:
     hints = "; ".join(f"{field}: {HINTS[field]}" for field in missing if field in HINTS)
     directory = ". Or give the model's folder, with its config.json" if named.is_bert() else ""
     explained = f" ({hints})" if hints else ""
-    return f"{kind}: {', '.join(missing)} cannot be read off the tensors; say {settings}{explained}{directory}"
+    return f"{kind}: {', '.join(missing)} cannot be inferred from the tensors; pass {settings}{explained}{directory}"
 
 
 def _check_shapes(block: str, expected: Mapping[str, tuple[int, ...]], tensors: Tensors, named: Named) -> None:

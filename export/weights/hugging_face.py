@@ -45,7 +45,9 @@ def stack_fields(config: Mapping[str, Any]) -> Fields:
     model_type = config.get("model_type")
     if model_type is not None and model_type not in get_args(ModelType):
         known = ", ".join(get_args(ModelType))
-        raise CheckpointError(f"config.json: model_type is {model_type!r}; known are {known}")
+        raise CheckpointError(
+            f"config.json: model_type is {model_type!r}; known are {known}; heed export hf exports others"
+        )
     positions = config.get("position_embedding_type", "absolute")
     if positions != "absolute":
         raise CheckpointError(f"config.json: position_embedding_type is {positions!r}; only 'absolute' is known")

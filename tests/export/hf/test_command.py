@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -196,9 +197,11 @@ def not_a_number(tiny, folder):
 
 REFUSED = {  # a family, changes of the config of ``tiny``, or a function that makes the directory; and the reason
     "no directory": (lambda _, folder: folder / "absent", "no such directory"),
+    "a file of tensors": (lambda tiny, folder: shutil.copy(tiny / "model.safetensors", folder), "is a file; heed exp"),
+    "a file of the model": (lambda tiny, _: tiny / "model.safetensors", "is a file; give its directory, "),
     "a name of the Hub": (
         lambda *_: Path("acme/small"),
-        "no such directory: acme/small; of the Hugging Face Hub: hf download acme/small --local-dir small",
+        "acme/small; to download it from the Hugging Face Hub: hf download acme/small --local-dir small",
     ),
     "not a number": (not_a_number, "weight contains NaN"),
     "no config": (lambda _, folder: folder, "has no config.json"),

@@ -82,7 +82,7 @@ def test_options_of_the_weights_are_those_of_the_last_stage(saved, client):
 
 def test_the_description_has_the_layers_and_heads_of_each_stage(client):
     description = client.get("/v1/attention/mine").json()
-    assert description["description"].startswith("1 layer of 2 heads, 1 layer of 4 heads; answers hidden states")
+    assert description["description"].startswith("1 layer of 2 heads, 1 layer of 4 heads; returns hidden states")
     shapes = {spec["name"]: spec["shape"] for spec in description["outputs"]}
     assert shapes["weights"] == [1, "batch", 4, 16, 16]
     assert shapes["weights_stage1"] == [1, "batch", 4, 2, 16, 16]

@@ -22,7 +22,7 @@ STACK = {"num_heads": 2, "norm": "post", "activation": "relu"}
 ROBERTA = {"num_heads": 2, "activation": "gelu", "layer_norm_eps": 1e-3, "model_type": "roberta", "pad_token_id": 1}
 
 ATTENTION = {
-    "no setting": ({}, "num_heads cannot be read off the tensors; say --set num_heads=..."),
+    "no setting": ({}, "num_heads cannot be inferred from the tensors; pass --set num_heads=..."),
     "heads that do not divide": (FOUR | {"num_heads": 5}, "has 24 rows, which is not a multiple of num_heads 5"),
     "no heads": (FOUR | {"num_heads": 0}, "not a multiple of num_heads 0"),
     "no such setting": (FOUR | {"heads": 3}, "--set heads: unknown setting"),
@@ -38,14 +38,14 @@ BERT = {  # changes of config.json, what is imported, and the error
     "direction": ({}, "decoder", {}, "is_decoder is False by config.json, but True by the block decoder"),
     "type": ({}, "encoder", {"model_type": "roberta"}, "model_type is roberta by --set, but bert by config.json"),
     "tensors": ({"num_hidden_layers": 12}, "encoder", {}, "num_layers is 12 by config.json, but 2 by the tensors"),
-    "another model": ({"model_type": "electra"}, "encoder", {}, "model_type is 'electra'; known are bert, roberta"),
+    "another model": ({"model_type": "electra"}, "encoder", {}, "camembert; heed export hf exports others"),
     "no type": (
         {"model_type": None, "layer_norm_eps": None},
         "encoder",
         {},
-        "layer_norm_eps, model_type cannot be read",
+        "layer_norm_eps, model_type cannot be inferred",
     ),
-    "another block": ({}, "multi_head", {}, "there is no q_proj.weight; the checkpoint has embeddings.Lay"),
+    "another block": ({}, "multi_head", {}, "and 27 more; to export the whole model: heed export hf "),
     "no weights": ({}, "cosine", {}, "cosine has no weights to import; these have: projected"),
 }
 LLAMA, OPT = {"model_type": "llama", "rope_theta": 10000.0}, {"model_type": "opt", "num_attention_heads": 4}
@@ -149,12 +149,12 @@ def test_a_file_without_config_needs_settings(tmp_path):
     save_file({name: x for name, x in state.items() if "decoder" not in name}, file)
     settings = {}
     for field, value in ROBERTA.items():
-        with pytest.raises(CheckpointError, match=f"{field}.* cannot be read off the tensors.*--set {field}=") as info:
+        with pytest.raises(CheckpointError, match=f"{field}.* cannot be inferred from the.*--set {field}=") as info:
             imported("encoder", file, **settings)
         assert "config.json" in str(info.value)
         settings[field] = value
     assert imported("encoder", file, **settings).config["layer_norm_eps"] == 1e-3
-    with refused("is_decoder cannot be read off the tensors"):
+    with refused("is_decoder cannot be inferred from the tensors"):
         imported("decoder", file, **settings)
     with refused("names of the tensors are a RoBERTa's"):
         imported("encoder", file, **{name: settings[name] for name in list(settings)[:3]}, model_type="bert")
@@ -162,7 +162,7 @@ def test_a_file_without_config_needs_settings(tmp_path):
 
 def test_layer_norm_eps_is_asked_for(tmp_path):
     torch.save(torch.nn.TransformerEncoderLayer(16, 2, 24).state_dict(), tmp_path / "layer.pt")
-    with refused("layer_norm_eps cannot be read off the tensors; say --set layer_norm_eps"):
+    with refused("layer_norm_eps cannot be inferred from the tensors; pass --set layer_norm_eps"):
         imported("encoder", tmp_path / "layer.pt", **STACK)
     with refused("layer_norm_eps must be from 0 to 1, got -1.0"):
         imported("encoder", tmp_path / "layer.pt", **STACK, layer_norm_eps=-1)

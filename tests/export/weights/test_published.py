@@ -228,7 +228,7 @@ def test_an_attention_with_a_zero_key(tmp_path):
     """The file is the same with and without add_zero_attn; what the error suggests gives equal outputs."""
     module = attention_module(16, 2, add_zero_attn=True)
     torch.save(module.state_dict(), tmp_path / "attention.pt")
-    with refused("has no add_zero_attn; say --set add_zero_attn=false, and send a past_k"):
+    with refused("does not support add_zero_attn; use --set add_zero_attn=false, and send a past_k"):
         imported("multi_head", tmp_path / "attention.pt", num_heads=2, add_zero_attn=True)
     block = imported("multi_head", tmp_path / "attention.pt", num_heads=2)
     x, zero = torch.randn(2, 5, 16), np.zeros((2, 2, 1, 8))
