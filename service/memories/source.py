@@ -16,7 +16,16 @@ from service.http.direct import RequestContext
 from service.inference.source import FieldDefinitions, InputSource, SourceInputs
 from service.inference.stages import Stage, Stages
 from service.memories.memory import Description
-from service.memories.stored import APPEND, AT, FIELD, Reference, StoredInputs, StoredMemory, read_reference
+from service.memories.stored import (
+    APPEND,
+    AT,
+    FIELD,
+    Reference,
+    StoredInputs,
+    StoredMemory,
+    check_usable,
+    read_reference,
+)
 from service.model.model import Model
 
 FIELDS: FieldDefinitions = {
@@ -84,8 +93,11 @@ class Memories(InputSource[Reference]):
         """Raises NotFound, Gone: as ``MemoryStore.get``."""
         return self.store.get(id, self.seen_by(headers))
 
-    def read(self, given: Mapping[str, Any], _model: Model, _reader: JsonReader | None) -> Reference | None:
-        return read_reference(given)
+    def read(self, given: Mapping[str, Any], model: Model, _reader: JsonReader | None) -> Reference | None:
+        reference = read_reference(given)
+        if reference is not None:
+            check_usable(model, FIELD)
+        return reference
 
     def open(self, reference: Reference, model: Model, context: RequestContext) -> Stages[SourceInputs]:
         memory = yield Stage(self._finding, 1, partial(self.get, reference.id, context.headers))

@@ -293,6 +293,12 @@ def projects(model: Model) -> bool:
     return learns and {*PAST} <= model.inputs.keys() and {*PRESENT} <= model.outputs.keys()
 
 
+def check_usable(model: Model, field: str) -> None:
+    """Raises Invalid, which names ``field``: the model has no inputs that a memory could be."""
+    if not ({*KEY_VALUE} <= model.inputs.keys() or projects(model)):
+        raise Invalid(f"model '{model.name}' cannot use memories: it takes neither key and value nor a past", field)
+
+
 def key_inputs(model: Model) -> list[str]:
     """The required inputs whose rows become keys; of a model that attends to itself these are its queries, too."""
     new = symbol(model.outputs[PRESENT[0]].shape[-2]).split(" + ")[-1]
@@ -323,6 +329,7 @@ def check_model(description: Description, model: Model, names: Sequence[str]) ->
     """Raises Invalid, Conflict: as ``StoredInputs``."""
     if description.block is None:
         if any(name not in model.inputs for name in names):
+            check_usable(model, FIELD)
             raise Invalid(f"model '{model.name}' takes no key and value; store a memory with \"block\" for it", FIELD)
         return
     if description.block != model.name:

@@ -25,6 +25,7 @@ from service.memories.stored import (
     StoredInputs,
     StoredMemory,
     attends_to_itself,
+    check_usable,
     key_inputs,
     projects,
     read_length,
@@ -236,6 +237,7 @@ def _model(name: Any, repository: Repository) -> Model:
     if not isinstance(name, str):
         raise Invalid("expected the name of a block", "block")
     model = repository.block(name, "block")
+    check_usable(model, "block")
     if not projects(model):
         raise Invalid(f"'{name}' does not project keys and values: leave block out, and send key and value", "block")
     return model
