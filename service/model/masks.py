@@ -7,6 +7,7 @@ import numpy as np
 from service.base.errors import Invalid
 from service.model.model import Model
 from service.tensors.bfloat16 import to_float32
+from service.tensors.dims import broadcasts, symbol
 
 ADDITIVE_MASK = "additive_mask"  # a field of the native API, a parameter of V2
 FLAG = f"{ADDITIVE_MASK} true adds a mask that contains only 0 and 1 to the scores"
@@ -17,10 +18,13 @@ NOTE = (
 
 
 def describe_input(model: Model, name: str) -> str:
-    """The description of a block's input; for a mask with the values that it accepts."""
+    """The description of a block's input; for a mask with the values that it accepts, else with axes that may be 1."""
     assert model.spec is not None
     description = model.spec.inputs[name].description
-    return f"{description} {NOTE}" if name in model.masks else description
+    if name in model.masks:
+        return f"{description} {NOTE}"
+    axes = " and ".join(symbol(dim) for dim in model.inputs[name].shape if broadcasts(dim))
+    return f"{description} Broadcasts: {axes} may be 1." if axes else description
 
 
 def check_masks(model: Model, inputs: Mapping[str, np.ndarray]) -> None:

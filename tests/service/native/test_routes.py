@@ -29,3 +29,6 @@ def test_list_and_description(client):
     shapes = {part["name"]: part["shape"] for part in described["inputs"]}
     assert shapes["query"] == ["batch", "heads", "m", "d_k"]
     assert shapes["attn_mask"] == ["batch", "heads", "m", "past + n"]
+    texts = {part["name"]: part["description"] for part in described["inputs"]}
+    assert texts["document_ids"].endswith(" Broadcasts: batch and past + n may be 1.")
+    assert "Broadcasts: " not in texts["query"] + texts["attn_mask"]
