@@ -16,7 +16,7 @@ Headers = Mapping[bytes, bytes]
 JSON_LENGTH = "Inference-Header-Content-Length"  # what V2 calls the length of the first part
 JSON_LENGTH_HEADER = JSON_LENGTH.lower().encode()
 ALIGNMENT = 64  # bytes; a cache line
-SMALLER = "send fewer rows in a request, or tensors as base64"
+SMALLER = "send fewer rows in a request"
 MAX_JOINED_BYTES = 4 << 20  # joined in one call; some milliseconds, in which other requests wait
 
 
@@ -48,15 +48,17 @@ def read_json_length(headers: Headers) -> int | None:
     return int(value)
 
 
-async def receive_body(receive: Receive, headers: Headers, longest: int, limit: str = "max_body_bytes") -> bytes:
+async def receive_body(
+    receive: Receive, headers: Headers, longest: int, limit: str = "max_body_bytes", advice: str = SMALLER
+) -> bytes:
     """The body as it came, of at most ``longest`` bytes.
 
     Raises:
         TooLarge: it is longer, by its declared length or as it comes.
         ClientDisconnect: the client disconnected before its end.
     """
-    length = _declared_length(headers, longest, limit)
-    return await _receive_rest(receive, *await _next(receive), length, longest, limit)
+    length = _declared_length(headers, longest, limit, advice)
+    return await _receive_rest(receive, *await _next(receive), length, longest, limit, advice)
 
 
 async def receive_parts(receive: Receive, headers: Headers, longest: int, first: int) -> tuple[bytes, Body]:
@@ -166,7 +168,13 @@ def _parts(body: memoryview, first: int) -> tuple[bytes, Body]:
 
 
 async def _receive_rest(
-    receive: Receive, chunk: bytes, more: bool, length: int | None, longest: int, limit: str = "max_body_bytes"
+    receive: Receive,
+    chunk: bytes,
+    more: bool,
+    length: int | None,
+    longest: int,
+    limit: str = "max_body_bytes",
+    advice: str = SMALLER,
 ) -> bytes:
     chunks = ChunkBuffer(length if more else None)
     chunks.add(chunk)
@@ -174,16 +182,18 @@ async def _receive_rest(
         chunk, more = await _next(receive)
         chunks.add(chunk)
     if chunks.length > longest:
-        raise TooLarge(f"the body exceeds the maximum allowed, {size_words(longest)} ({limit}); {SMALLER}")
+        raise TooLarge(f"the body exceeds the maximum allowed, {size_words(longest)} ({limit}); {advice}")
     return chunks.whole()
 
 
-def _declared_length(headers: Headers, longest: int, limit: str = "max_body_bytes") -> int | None:
+def _declared_length(
+    headers: Headers, longest: int, limit: str = "max_body_bytes", advice: str = SMALLER
+) -> int | None:
     declared = headers.get(b"content-length", b"")
     length = int(declared) if declared.isdigit() else None
     if length is not None and length > longest:
         got, most = sizes_words(length, longest)
-        raise TooLarge(f"the body has {got}, which exceeds the maximum allowed, {most} ({limit}); {SMALLER}")
+        raise TooLarge(f"the body has {got}, which exceeds the maximum allowed, {most} ({limit}); {advice}")
     return length
 
 

@@ -40,7 +40,9 @@ def content_encoding(headers: Headers) -> str | None:
     return name
 
 
-async def inflate(body: Body, encoding: str, longest: int, reservation: Reservation, engine: Engine) -> bytes:
+async def inflate(
+    body: Body, encoding: str, longest: int, reservation: Reservation, engine: Engine, advice: str = SMALLER
+) -> bytes:
     """``body`` without its encoding, of at most ``longest`` bytes, which are added to ``reservation`` piece by piece.
 
     Raises:
@@ -63,7 +65,7 @@ async def inflate(body: Body, encoding: str, longest: int, reservation: Reservat
         length, rest = length + len(pieces[-1]), inflater.unconsumed_tail
         if length > longest:
             raise TooLarge(
-                f"the decompressed body exceeds the maximum allowed, {size_words(longest)} (max_body_bytes); {SMALLER}"
+                f"the decompressed body exceeds the maximum allowed, {size_words(longest)} (max_body_bytes); {advice}"
             )
         reservation.add(2 * len(pieces[-1]))  # as a piece, and joined with the others
     if not inflater.eof or inflater.unused_data or place < len(body):

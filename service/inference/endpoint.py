@@ -19,7 +19,7 @@ from service.base.timing import Timing
 from service.codec.json_slices import SEND_TENSORS, LongList, LongText, cut, is_large
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
-from service.http.body import Body, CountedReceive, Headers, receive_body, receive_parts, split
+from service.http.body import SMALLER, Body, CountedReceive, Headers, receive_body, receive_parts, split
 from service.http.compression import IDENTITY, MIN_BYTES, choose_encoding, content_encoding, deflater, inflate, slices
 from service.http.direct import DirectEndpoint, RequestContext
 from service.http.envelope import deadline
@@ -62,6 +62,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
 
     api: ClassVar[str]  # its name in metrics
     checking = AssumedCost(PLANNING_NS)
+    smaller: ClassVar[str] = SMALLER  # in the error of JSON that exceeds the limit of bodies
     advice: ClassVar[str] = SEND_TENSORS  # in the error of JSON that is too long, its long strings and lists aside
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
@@ -94,10 +95,11 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
             parts = await receive_parts(receive, headers, longest, json_length)
             context.timing.start()
             return parts
-        body = await receive_body(receive, headers, longest)
+        advice = self.smaller if json_length is None else SMALLER
+        body = await receive_body(receive, headers, longest, advice=advice)
         context.timing.start()
         if encoding is not None:
-            body = await inflate(body, encoding, longest, context.reservation, self.engine)
+            body = await inflate(body, encoding, longest, context.reservation, self.engine, advice)
         return split(body, len(body) if json_length is None else json_length)
 
     @abstractmethod

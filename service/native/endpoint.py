@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from service.codec.json_slices import SEND_TENSORS
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
-from service.http.body import Body, Headers, require_json
+from service.http.body import SMALLER, Body, Headers, require_json
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.endpoint import MAX_CHECKED, InferenceEndpoint, R
@@ -30,6 +30,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
     """The base of the native API's endpoints: a JSON body, for the block that the path names."""
 
     api = "native"
+    smaller = f"{SMALLER}, or tensors as base64"
     advice = f'{SEND_TENSORS}, and files in a list as {{"base64": "..."}}'
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
