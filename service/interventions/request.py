@@ -98,8 +98,8 @@ def read_interventions(element: Any, reading: "InterventionReader") -> list[Inte
     """The interventions in the JSON ``element``.
 
     Raises:
-        Malformed: a field that is unknown, given twice, or missing.
-        Invalid: one of another type or out of range, or a site that the model does not have.
+        Malformed: a field that is unknown or given twice.
+        Invalid: one that is missing, of another type or out of range, or a site that the model does not have.
         TooLarge: a text that is longer than the limit.
     """
     if not isinstance(element, JsonArray):
@@ -115,10 +115,10 @@ def check_complete(names: Collection[str], model: Model, outputs: Sequence[str])
     """Check that inputs of these names are all that ``outputs`` of ``model`` need.
 
     Raises:
-        Malformed: one is missing.
+        Invalid: one is missing.
     """
     for name in model.signature.missing(names, outputs):
-        raise Malformed("missing (required)", TEXT_OF.get(name, name) if model.tokenizer else name)
+        raise Invalid("missing (required)", TEXT_OF.get(name, name) if model.tokenizer else name)
 
 
 @contextmanager
@@ -270,7 +270,7 @@ class InterventionReader:
     def _site(self, value: Any) -> str:
         there = ", ".join(self.sites.sites)
         if value is None:
-            raise Malformed(f"missing (required); available: {there}", "at")
+            raise Invalid(f"missing (required); available: {there}", "at")
         if not isinstance(value, str) or value not in self.sites.sites:
             raise Invalid(f"expected one of {there}, got {describe(value)}", "at")
         return value

@@ -185,7 +185,8 @@ def _with_files(
     """The inputs ``given`` in a run, and those ``made`` of its files, with a batch of one row.
 
     Raises:
-        Malformed: an input is given twice, or missing.
+        Malformed: an input is given twice.
+        Invalid: one is missing.
     """
     with within(run.field):
         tensors = joined(given, made)

@@ -45,8 +45,8 @@ def read_lens(content: bytes, parts: Sequence[LongText | LongList], reading: Int
     """The fields of the JSON ``content``, of which ``parts`` were cut out.
 
     Raises:
-        Malformed: not JSON, or a field that is unknown, given twice, or missing.
-        Invalid: one of another type or out of range; ``field`` names it.
+        Malformed: not JSON, or a field that is unknown or given twice.
+        Invalid: one that is missing, of another type or out of range; ``field`` names it.
         TooLarge: a text that is longer than the limit.
     """
     others = (TOP_K, *SELECTING, request.FIELD)

@@ -36,14 +36,14 @@ def read_sweep(content: bytes, parts: Sequence[LongText | LongList], reading: In
     """The fields of the JSON ``content``, of which ``parts`` were cut out.
 
     Raises:
-        Malformed: not JSON, or a field that is unknown, given twice, or missing.
-        Invalid: one of another type or out of range; ``field`` names it.
+        Malformed: not JSON, or a field that is unknown or given twice.
+        Invalid: one that is missing, of another type or out of range; ``field`` names it.
         TooLarge: a text that is longer than the limit.
     """
     others = (ONE, OVER, metrics.FIELD, POSITION, STREAM)
     given = reading.fields(content, parts, others)
     if ONE not in given:
-        raise Malformed("missing (required)", ONE)
+        raise Invalid("missing (required)", ONE)
     intervention = reading.intervention(given[ONE], ONE)
     selected = _over(given.get(OVER), intervention, reading)
     stream = bool(read_flag(given, STREAM))
@@ -62,10 +62,8 @@ def _over(value: Any, intervention: Intervention, reading: InterventionReader) -
     """The axes of the grid, with the indices of each; None = all."""
     if not isinstance(value, JsonObject):
         expected = f'expected an object of axes, such as {{"layers": "{ALL}", "positions": "{ALL}"}}'
-        raise (
-            Invalid(f"{expected}, got {describe(value)}", OVER)
-            if value is not None
-            else Malformed(f"missing (required); {expected}", OVER)
+        raise Invalid(
+            f"missing (required); {expected}" if value is None else f"{expected}, got {describe(value)}", OVER
         )
     axes = grid_axes(intervention.at)
     selected: dict[str, Indices | None] = {}

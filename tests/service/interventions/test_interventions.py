@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from service.base.errors import Invalid, Malformed
+from service.base.errors import Invalid
 from service.codec.json_reader import JsonReader
 from service.inference.source import InputSource
 from service.interventions.changes import Change
@@ -261,7 +261,7 @@ ERRORS = [
     ("a number", 3, 422, "", "expected a list of objects"),
     ("an empty list", [], 422, "", "expected 1 to 64"),
     ("no object", [3], 422, "[0]", "expected an object"),
-    ("no site", [{"scale": 0}], 400, "[0].at", "missing (required); available: weights, head_output, hidden"),
+    ("no site", [{"scale": 0}], 422, "[0].at", "missing (required); available: weights, head_output, hidden"),
     ("another site", [{"at": "mlp"}], 422, "[0].at", "expected one of"),
     ("an unknown field", [REMOVED, {**REMOVED, "layer": 1}], 400, "[1].layer", "did you mean 'layers'"),
     ("no action", [{"at": "hidden"}], 400, "[0]", "there is none"),
@@ -280,7 +280,7 @@ ERRORS = [
      "expected weights to 5 keys, got 3"),
     ("weights of fewer keys", [{"at": "weights", "queries": 0, "from": {"input_ids": [1, 2], "positions": 1}}], 422,
      "[0].from", "expected weights to 5 keys, got 2"),
-    ("no input", [{"at": "hidden", "from": {}}], 400, "[0].from.text", "missing (required)"),
+    ("no input", [{"at": "hidden", "from": {}}], 422, "[0].from.text", "missing (required)"),
     ("several texts", [{"at": "hidden", "from": {"text": ["a", "b"]}}], 422, "[0].from.text", "expected one text"),
     ("ids that are no tokens", [{"at": "hidden", "from": {"input_ids": [1, 2, 3, 4, 999]}}], 422,
      "[0].from.input_ids", "999"),
@@ -340,7 +340,7 @@ def test_a_run_of_two_stacks_needs_both_texts(generating):
     ids = "decoder_input_ids"
     model.inputs[ids] = TensorSpec(ids, np.dtype(np.int64), ("batch", "m"))
     reading = InterventionReader(JsonReader(), model, Sites(), InputSource(), 1000)
-    with pytest.raises(Malformed, match="missing") as error:
+    with pytest.raises(Invalid, match="missing") as error:
         reading.run({"text": "the cat"}, "")
     assert error.value.field == "text_target"
     assert {*reading.run({"text": "the cat", ids: 3}, "").tensors} == {ids}

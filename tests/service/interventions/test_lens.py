@@ -83,7 +83,7 @@ def test_less_memory_gives_the_same(lens, generating):
 @pytest.mark.parametrize(
     ("body", "status", "field", "words"),
     [
-        ({}, 400, "text", "missing (required)"),
+        ({}, 422, "text", "missing (required)"),
         ({"input_ids": IDS, "lens_top_k": 0}, 422, "lens_top_k", "from 1 to 100, got 0"),
         ({"input_ids": IDS, "lens_top_k": 61}, 422, "lens_top_k", "at most 60, the size of the vocabulary"),
         ({"input_ids": IDS, "layers": 3}, 422, "layers", "from -3 to 2, got 3"),

@@ -228,8 +228,8 @@ EDGES = {
     "over": {"layers": "all", "heads": "all", "queries": "all", "keys": "all"},
 }
 ERRORS = [
-    ("nothing", {}, 400, "intervention", "missing (required)"),
-    ("no grid", {"intervention": CELL}, 400, "over", "missing (required); expected an object of axes"),
+    ("nothing", {}, 422, "intervention", "missing (required)"),
+    ("no grid", {"intervention": CELL}, 422, "over", "missing (required); expected an object of axes"),
     ("a list of axes", {**FULL, "over": ["layers"]}, 422, "over", "expected an object of axes"),
     ("an axis that is not there", {**FULL, "over": {"heads": "all"}}, 400, "over.heads", "not an axis of"),
     ("an axis given twice", {**FULL, "intervention": {**CELL, "layers": 1}}, 400, "over.layers", "together with"),
