@@ -50,7 +50,7 @@ class ManyRunsEndpoint(ABC, Generic[R]):
         Raises:
             NotFound, NotReady: there is none, or not yet.
         """
-        return self.pipeline.model(path_params)
+        return self.pipeline.repository.block(path_params["block"], noun="model")
 
     @abstractmethod
     def check(self, model: Model) -> None:

@@ -209,8 +209,10 @@ class Repository:
             raise self._unknown(name, version)
         return versions[next(reversed(versions)) if version is None else version]
 
-    def block(self, name: str, field: str | None = None) -> Model:
+    def block(self, name: str, field: str | None = None, noun: str = "block") -> Model:
         """The attention block called ``name``, in ``field`` of a request: a model that describes itself.
+
+        Errors call it ``noun``.
 
         Raises:
             NotReady: models are still loading, or this one failed to load.
@@ -224,7 +226,7 @@ class Repository:
         if model is None or model.spec is None:
             hint = name_hint(name, self.blocks)
             there = ", ".join(self.blocks) or "none"
-            raise NotFound(f"unknown block {name!r}{hint}{' Available' if hint else '; available'}: {there}", field)
+            raise NotFound(f"unknown {noun} {name!r}{hint}{' Available' if hint else '; available'}: {there}", field)
         return model
 
     def must_be_ready(self) -> None:

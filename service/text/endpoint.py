@@ -80,6 +80,9 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         super().__init__(repository, settings, engine, source)
         self.tokenizing, self.ranking = CostModel(NANOSECOND), CostModel()
 
+    def model(self, path_params: Mapping[str, Any]) -> Model:
+        return self.repository.block(path_params["block"], noun="model")
+
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
         content, _ = body
         parsed, fields = yield from self.read(content, model)

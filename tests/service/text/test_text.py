@@ -141,7 +141,7 @@ def test_bad_texts(path, name, texts):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_model_that_is_unknown_or_has_no_tokenizer(path, texts):
-    for model, status, detail in (("dot_product", 422, "no tokenizer"), ("nope", 404, "unknown block")):
+    for model, status, detail in (("dot_product", 422, "no tokenizer"), ("nope", 404, "unknown model")):
         response = texts.post(f"/v1/{path}/{model}", json={"text": SHORT})
         assert (response.status_code, detail in response.json()["detail"]) == (status, True), response.text
 
