@@ -78,6 +78,8 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
         Invalid: ``parameters`` is no object, or a parameter has a value that is not supported.
     """
     names = [name for name in known if name not in HIDDEN] + [*ALIASES, *NEUTRAL, "stream"]
+    if "text" in json:  # without a field, which ``named`` would rename
+        raise Malformed(f"text: unknown field; did you mean '{TEXT}'?")
     fields = collect(json, [TEXT, PARAMETERS, ID, *names], reader)
     given_id = fields.get(ID)
     if not isinstance(given_id, str | LongText | None):

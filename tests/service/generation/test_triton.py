@@ -85,6 +85,7 @@ def test_weights_can_be_asked_for(client):
         ({"bad_words": ["cat"]}, "bad_words: expected []"),
         ({"stream": "yes"}, "stream: expected"),
         ({"input_ids": [5]}, "input_ids: unknown field"),
+        ({"text": "a"}, "text: unknown field; did you mean 'text_input'?"),
         ({"id": 7}, "id: expected text"),
     ],
 )
