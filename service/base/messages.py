@@ -47,6 +47,11 @@ def sizes_words(size: int, limit: int) -> tuple[str, str]:
     return counted(size, "byte"), counted(limit, "byte")
 
 
+def seconds_words(seconds: float) -> str:
+    """A time in whole seconds, or with two digits where it is less than 10 seconds."""
+    return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.2g}"
+
+
 def shortened(text: str, max_bytes: int) -> str:
     """The text; only its beginning and end if its JSON would exceed ``max_bytes`` bytes."""
     if len(text) <= max_bytes // 12:  # a character takes at most 12 bytes

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from service.base.errors import Overloaded, TooLong
+from service.base.messages import seconds_words
 from service.engine.queue import Lane
 from service.engine.task import InferenceTask
 from service.settings import Settings
@@ -44,7 +45,7 @@ class Admission:
             task.graph.cost.learn_refusal(task.size)
             about = "about" if task.has_estimate else "at least"
             raise TooLong(
-                f"the run would take {about} {run_ns / 1e9:,.0f} s, longer than the "
+                f"the run would take {about} {seconds_words(run_ns / 1e9)} s, longer than the "
                 f"{limit:g} s allowed (max_run_seconds)"
             )
         if task.deadline is not None and lane.waiting:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.base.messages import closest, did_you_mean, size_words, sizes_words
+from service.base.messages import closest, did_you_mean, seconds_words, size_words, sizes_words
 
 MIB = 1 << 20
 NAMES = ("query", "key", "is_causal", "scaled_dot_product")
@@ -22,6 +22,11 @@ NAMES = ("query", "key", "is_causal", "scaled_dot_product")
 )
 def test_sizes(size, words):
     assert size_words(size) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(2.04e-5, "2e-05"), (0.31, "0.31"), (9.97, "10"), (4321, "4,321")])
+def test_times(seconds, words):
+    assert seconds_words(seconds) == words
 
 
 @pytest.mark.parametrize("limit", [1, 1000, MIB, 128 * MIB, 3 << 30])
