@@ -23,6 +23,8 @@ MEANT = {  # words of Python and JavaScript -> their equivalents in JSON
     **dict.fromkeys(("/", "#"), "JSON has no comments"),
     "'": "JSON uses double quotes",
 }
+NOT_FINITE = {word for word, hint in MEANT.items() if hint.startswith("JSON has only finite")}
+NAMED = re.compile(r'"([\w.]{1,40})"\s*:[\s\w.,\[\]+-]*\Z')  # a field, and what its value has before a fault
 ENDS = ("unexpected end of data", "input data is empty")
 GZIP = b"\x1f\x8b"
 EXPECTED = {  # orjson's message -> ours
@@ -73,7 +75,7 @@ def describe(body: bytes | memoryview, reason: str, cuts: Sequence[tuple[bytes, 
     except orjson.JSONDecodeError as error:
         if error.msg not in ENDS:
             position, fault = _fault(error.msg, text, error.pos)
-            return f"{_place(text[:position].encode(), cuts)}: {fault}"
+            return f"{_place(text[:position].encode(), cuts)}{_field(text, position)}: {fault}"
         if not is_whole:
             return f"after the first 1 MiB: {reason}"
         return f"{_place(content, cuts)}: unexpected end of the body"
@@ -97,6 +99,15 @@ def _fault(message: str, text: str, position: int) -> tuple[int, str]:
         return start, f"{expected}, got the end of the body"
     hint = f"; {MEANT[token]}" if token in MEANT else ""
     return start, f"{expected}, got {token if token.isprintable() else repr(token)[1:-1]}{hint}"
+
+
+def _field(text: str, position: int) -> str:
+    """The name of the field whose value has a number at ``position`` that is not finite; empty for another fault."""
+    token = TOKEN.match(text, position)
+    if token is None or token[0] not in NOT_FINITE:
+        return ""
+    named = NAMED.search(text, 0, position)
+    return f" ({named[1]})" if named else ""
 
 
 def _place(before: bytes, cuts: Sequence[tuple[bytes, Cut]]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -50,7 +51,19 @@ def place(before: bytes) -> str:
     ids=["short", "lines", "characters", "a list", "a text and a list"],
 )
 def test_the_place_of_a_fault(before, fault):
-    assert said(before + fault + b"}") == f"{place(before)}: {FAULTS[fault]}"
+    name = re.search(r'"(\w+)": $', before.decode()) if fault == b"NaN" else None
+    assert said(before + fault + b"}") == f"{place(before)}{f' ({name[1]})' if name else ''}: {FAULTS[fault]}"
+
+
+def test_the_field_of_a_number_that_is_not_finite():
+    for before in (
+        b'"a": [[1, -2.5e3],\n [',
+        b'"c": "x, \\"b\\": [", "a": [',
+        b'"inputs": [{"a": [',
+        b'"b": null, "a": [',
+    ):
+        for number in (b"NaN", b"-Infinity", b"inf"):
+            assert said(b"{%b%b]}" % (before, number)).split(": ")[0].endswith(" (a)")
 
 
 @pytest.mark.parametrize("seed", range(20))
