@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from service.media.preprocessor import NAMES_NONE
+
 ENDING = "FeatureExtractor"
 VARIANCE = 1e-7  # added to that of samples
 FFT = 512  # of AST's frames
@@ -119,7 +121,7 @@ def audio_processor(content: dict[str, Any], shape: Sequence[int]) -> AudioProce
     name = content.get("feature_extractor_type")
     kind = KINDS.get(name.removesuffix(ENDING)) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f"its feature extractor is {name or 'not named'}; supported: {', '.join(KINDS)}")
+        raise ValueError(f"its feature extractor, {name}, is not supported" if name else NAMES_NONE)
     try:
         processor = kind(content, shape)
         made = processor(np.zeros(processor.shortest, np.float32)).shape

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from service.media.preprocessor import PIXEL_MASK, Preprocessor, sides_of
+from service.media.preprocessor import NAMES_NONE, PIXEL_MASK, Preprocessor, sides_of
 
 ENDINGS = ("Fast", "ImageProcessor", "FeatureExtractor")  # of the name of a type
 
@@ -122,7 +122,7 @@ def image_processor(
     name = content.get("image_processor_type") or content.get("feature_extractor_type")
     kind = KINDS.get(_without_ending(name)) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f"its image processor is {name or 'not named'}; supported: {', '.join(KINDS)}")
+        raise ValueError(f"its image processor, {name}, is not supported" if name else NAMES_NONE)
     if kind.without and content.get(kind.without):
         raise ValueError(f"its image processor has {kind.without}, which is not supported")
     resample = content.get("resample")

@@ -10,6 +10,7 @@ from typing import Any
 log = logging.getLogger("heed")
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
+NAMES_NONE = f"its {PREPROCESSOR_FILE} names no image processor or feature extractor"
 PROCESSOR_FILE = "processor_config.json"  # of a processor of texts, too, which has the other in it
 PIXEL_MASK = "pixel_mask"  # the input of models whose image processor pads pictures
 RESCALE_FACTOR = 1 / 255  # of transformers' image processors where their file has none

@@ -157,7 +157,10 @@ class FileSource(InputSource[Files], Generic[F, P]):
             raise Invalid("not accepted in V2: POST /v1/attention takes files", name)
         refused = self.processors[model]
         if isinstance(refused, str):
-            raise Invalid(f"model '{model.name}' takes no files: {refused}; send {self.input_of(model)}", name)
+            kind = self.name.removesuffix("s")
+            raise Invalid(
+                f"model '{model.name}' cannot take {kind} files: {refused}; send {self.input_of(model)}", name
+            )
         if isinstance(element, str | LongText):
             return Files(name, [_base64(element, name)], True)
         if not isinstance(element, JsonArray):

@@ -131,7 +131,7 @@ REFUSED = {
     "without its mask": (
         "without a mask", text_of(WAV), 422, "audio", "an attention_mask, which the graph lacks (export it again)",
     ),
-    "CLAP": ("clap", text_of(WAV), 422, "audio", "its feature extractor is ClapFeatureExtractor"),
+    "CLAP": ("clap", text_of(WAV), 422, "audio", "its feature extractor, ClapFeatureExtractor, is not supported"),
 }  # fmt: skip
 
 

@@ -121,7 +121,7 @@ def test_pictures_do_not_hold_up_the_event_loop(tmp_path, monkeypatch):
 REFUSED_MODELS = {
     "plain": "has no preprocessor_config.json",
     "detr": "its image processor makes a pixel_mask, which the graph lacks",
-    "yolos": "its image processor is YolosImageProcessor; supported: ",
+    "yolos": "cannot take image files: its image processor, YolosImageProcessor, is not supported; send pixel_values",
     "other_size": "makes 32 x 30 pixels; the model takes 24 x 24",
     "any_size": "makes pictures of any size",
 }
