@@ -48,7 +48,7 @@ class RequestSpec:
         if (self.body is None) != (not self.path):
             raise ScenarioError("path and body must be given together")
         if self.generate < 0 or (self.generate and self.api != "native"):
-            raise ScenarioError("generate: expected a whole number from 1, with the native API")
+            raise ScenarioError("generate: expected a whole number of at least 1, with the native API")
         for key, minimum in (("sizes", 1), ("shapes", 0)):
             for name, value in getattr(self, key).items():
                 numbers = value if isinstance(value, list) else [value]

@@ -81,7 +81,7 @@ class Unauthorized(HeedError, status=401, headers={"WWW-Authenticate": "Bearer"}
 
 
 class Forbidden(HeedError, status=403):
-    """This key, or this web page, may not do this."""
+    """This key or web page lacks permission."""
 
 
 class NotFound(HeedError, status=404):
@@ -89,7 +89,7 @@ class NotFound(HeedError, status=404):
 
 
 class Conflict(HeedError, status=409):
-    """The memory has another length than the request expects."""
+    """The memory does not have the length that the request expects."""
 
 
 class Gone(HeedError, status=410):

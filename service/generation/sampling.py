@@ -43,8 +43,11 @@ class Number:
     @property
     def words(self) -> str:
         kind = "a whole number" if self.whole else "a number"
-        start = f"{kind} {'above' if self.above else 'from'} {self.least:g}"
-        return start if self.most is None else f"{start} to {self.most:,}"
+        if self.most is None:
+            return f"{kind} {'greater than' if self.above else 'of at least'} {self.least:g}"
+        if self.above:
+            return f"{kind} greater than {self.least:g} and at most {self.most:,}"
+        return f"{kind} from {self.least:g} to {self.most:,}"
 
 
 NUMBERS = {

@@ -68,7 +68,7 @@ def read_length(value: Any, name: str) -> int | None:
         Invalid: no whole number from 0.
     """
     if value is not None and (type(value) is not int or value < 0):
-        raise Invalid(f"expected a whole number from 0, got {describe(value)}", name)
+        raise Invalid(f"expected a whole number of at least 0, got {describe(value)}", name)
     return value
 
 

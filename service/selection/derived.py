@@ -30,11 +30,11 @@ class DerivedOutput:
 DERIVED = {
     "entropy": DerivedOutput(
         (-5, -4, -3, -2),
-        "Of each query the entropy of its weights, divided by their sum, in nats: 0 = one key, log n = all alike.",
+        "The entropy of each query's weights (normalised), in nats: 0 = one key, log n = uniform.",
     ),
     "received": DerivedOutput(
         (-5, -4, -3, -1),
-        "Of each key the attention that it receives: the mean of its weights over the queries that have any.",
+        "The attention each key receives: the mean of its weights over the queries that have any.",
     ),
     "rollout": DerivedOutput(
         (-4, -2, -1),
@@ -43,7 +43,7 @@ DERIVED = {
     ),
     "head_statistics": DerivedOutput(
         (-5, -4, -3, OWN),
-        "Of each head, of self-attention: entropy in nats, distance between query and key, share of the first key, "
+        "For each self-attention head: entropy in nats, distance between query and key, share of the first key, "
         "of the query itself, and of the key before it; each the mean over the queries that have any weight.",
         own_size=5,
     ),

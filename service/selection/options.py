@@ -51,11 +51,10 @@ class Kind:
 
 
 def _whole(least: int, most: int | None = None) -> Kind:
-    words = f"from {least}" if most is None else f"from {least} to {most}"
+    words = f"at least {least}" if most is None else f"from {least} to {most}"
+    expected = f"a whole number of {words}" if most is None else f"a whole number {words}"
     allowed = range(least, (MAX_COUNT if most is None else most) + 1)
-    return Kind(
-        int, words, f"a whole number {words}", lambda value: type(value) is int and value in allowed, least, most
-    )
+    return Kind(int, words, expected, lambda value: type(value) is int and value in allowed, least, most)
 
 
 def _word(annotation: Any) -> Kind:
@@ -69,7 +68,11 @@ PLACES = Kind(int | list[int] | str, 'an index or text such as "0,3,5:8,-1"')  #
 FLAG = Kind(bool, "true or false", "a boolean", lambda value: isinstance(value, bool))
 REDUCTION, COUNT = _word(Reduction), _whole(1)
 THRESHOLD = Kind(
-    float, "from 0", "a number from 0", lambda value: type(value) in (int, float) and 0 <= value < math.inf, least=0
+    float,
+    "at least 0",
+    "a number of at least 0",
+    lambda value: type(value) in (int, float) and 0 <= value < math.inf,
+    least=0,
 )
 
 

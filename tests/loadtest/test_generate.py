@@ -31,8 +31,8 @@ def test_tokens_are_counted_and_timed(generating, shared_server, measure, tmp_pa
 
 @pytest.mark.parametrize(
     ("flags", "message"),
-    [(["--generate", "0"], "--generate: expected a whole number from 1"),
-     (["--generate", "3", "--api", "v2"], "generate: expected a whole number from 1, with the native API")],
+    [(["--generate", "0"], "--generate: expected a whole number of at least 1"),
+     (["--generate", "3", "--api", "v2"], "generate: expected a whole number of at least 1, with the native API")],
 )  # fmt: skip
 def test_what_is_not_accepted(capsys, flags, message):
     with pytest.raises(SystemExit):

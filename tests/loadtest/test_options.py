@@ -53,7 +53,7 @@ def test_variables_are_defaults(monkeypatch, capsys):
     ("flags", "message"),
     [
         (["--rate", "nan"], "expected a number above 0"),
-        (["--concurrency", "1,x"], "expected a whole number from 1, got 'x'"),
+        (["--concurrency", "1,x"], "expected a whole number of at least 1, got 'x'"),
         (["--header", "x"], "expected NAME:VALUE"),
         (["--header", "x: \n"], "expected printable ASCII"),
         (["--fail-if", "ratio<1"], "--fail-if: a ratio requires --compare or --memory"),

@@ -200,7 +200,7 @@ def pair(text: str) -> tuple[str, str]:
 def whole(text: str) -> int:
     """A count."""
     if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
 
 

@@ -190,7 +190,7 @@ def test_json_is_the_answer_of_the_server(generate, run, expected, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--text", "the", "--generate", "0"], "--generate: expected a whole number from 1, got '0'"),
+        (["--text", "the", "--generate", "0"], "--generate: expected a whole number of at least 1, got '0'"),
         (["--text", "the", "--generate", "99"], "--generate: expected at most 45, as the model has 48 positions"),
         (["--generate", "3"], "--text: missing"),
         (["--text", "the", "--generate", "3", "--top-k=-1"], "--top-k: expected "),

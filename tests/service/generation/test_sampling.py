@@ -79,13 +79,13 @@ def test_tokens_that_are_forced_or_suppressed(logits):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("temperature", -0.1, "a number from 0, got -0.1"),
-        ("temperature", "hot", 'a number from 0, got "hot"'),
-        ("top_k", 2.5, "a whole number from 0, got 2.5"),
-        ("top_p", 0, "a number above 0 to 1, got 0"),
-        ("top_p", 1.5, "a number above 0 to 1, got 1.5"),
+        ("temperature", -0.1, "a number of at least 0, got -0.1"),
+        ("temperature", "hot", 'a number of at least 0, got "hot"'),
+        ("top_k", 2.5, "a whole number of at least 0, got 2.5"),
+        ("top_p", 0, "a number greater than 0 and at most 1, got 0"),
+        ("top_p", 1.5, "a number greater than 0 and at most 1, got 1.5"),
         ("min_p", True, "a number from 0 to 1, got a boolean"),
-        ("repetition_penalty", 0, "a number above 0, got 0"),
+        ("repetition_penalty", 0, "a number greater than 0, got 0"),
         ("seed", -1, "a whole number from 0 to 9,223,372,036,854,775,807, got -1"),
     ],
 )

@@ -78,7 +78,7 @@ INVALID = {
     "base64 NaN": ({"query": coded(np.full((2, 2), np.nan, np.float32))}, "query", "NaN"),
     "base64 inf": ({"query": coded(np.full((2, 2), np.inf, np.float32))}, "query", "infinity"),
     "base64 booleans": ({"query": coded(np.ones((2, 2), bool))}, "query", "expected numbers, got booleans"),
-    "top true": ({"weights_top_k": True}, "weights_top_k", "whole number from 1"),
+    "top true": ({"weights_top_k": True}, "weights_top_k", "whole number of at least 1"),
 }
 
 

@@ -269,13 +269,17 @@ WRONG = {  # options and outputs, field, what the error says; block, unless it i
     "layer out of range": ({"layers": "2"}, "layers", "from -2 to 1", "encoder"),
     "reduced layers of one": ({"reduce_layers": "mean"}, "reduce_layers", "has no axis of layers"),
     "too many decimals": ({"decimals": 8}, "decimals", "expected a whole number from 0 to 7"),
-    "negative threshold": ({"weights_threshold": -0.1}, "weights_threshold", "expected a number from 0, got -0.1"),
+    "negative threshold": (
+        {"weights_threshold": -0.1},
+        "weights_threshold",
+        "expected a number of at least 0, got -0.1",
+    ),
     "threshold of scores": (
         {"weights_threshold": 0.1, "outputs": ["scores"]},
         "weights_threshold",
         "requires weights among",
     ),
-    "pool of nothing": ({"weights_pool": 0}, "weights_pool", "whole number from 1"),
+    "pool of nothing": ({"weights_pool": 0}, "weights_pool", "whole number of at least 1"),
     "top too many": ({"weights_top_k": 4}, "weights_top_k", "expected at most 3, the number of keys"),
     "selection of no attention": (
         {"heads": 0, "outputs": ["output"]},
