@@ -67,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not document["results"]:
         return status or 2
     _output(document, options, console)
-    unanswered = [result for result in document["results"] if not result["requests"]]
+    unanswered = [result for result in document["results"] if not (result["requests"] or result["rate"])]
     for result in unanswered:
         url = document["servers"][result["server"]]
         print(f"heed loadtest: {result['level']}: {url} answered no request with 200", file=sys.stderr)
-    answered = {result["server"] for result in document["results"] if result["requests"]}
+    answered = {result["server"] for result in document["results"] if result["requests"] or result["rate"]}
     if {result["server"] for result in unanswered} - answered:
         return status or 2
     return status or int(bool(unanswered or document["violations"]))

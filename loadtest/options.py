@@ -63,9 +63,21 @@ def parser() -> Parser:
     add("--scenario", type=Path, metavar="FILE", help="TOML file with a mix of requests, instead of the flags below")
     add("--block", default=spec.block, help="a block, or any model of a V2 server (default %(default)s)")
     add("--api", choices=scenario.APIS, default=spec.api, help="v2: Open Inference Protocol (default %(default)s)")
-    add("--encoding", choices=scenario.ENCODINGS, default=spec.encoding, help="of the tensors; native binary is base64")
+    add(
+        "--encoding",
+        choices=scenario.ENCODINGS,
+        default=spec.encoding,
+        help="encoding of the tensors (native binary is base64)",
+    )
     add("--dtype", choices=scenario.DTYPES[1:], default=spec.dtype, help="dtype of floats (default: the model's)")
-    add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="as m=128; N,N sends both")
+    add(
+        "--size",
+        action="append",
+        default=[],
+        type=_sizes,
+        metavar="SYMBOL=N[,N...]",
+        help="size of an axis, e.g. m=128; m=64,128 sends both",
+    )
     add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="also adds optional inputs")
     add("--outputs", type=_list(str), default=[], metavar="NAME,...", help="requested outputs (default: the server's)")
     add("--generate", type=_whole, default=0, metavar="N", help="generate N tokens after a prompt of --size n= random "

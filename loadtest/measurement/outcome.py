@@ -80,7 +80,8 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
         *_note("measured before it was steady", [turn.unsteady_warmup for turn in turns]),
     ]
     bottleneck = _bottleneck(result)
-    notes = [*unsteady, *bottleneck, *_few_answers(len(latencies_ms), failed)]
+    late = _late_answers(len(latencies_ms), measured.rate)
+    notes = [*unsteady, *bottleneck, *late, *_few_answers(len(latencies_ms), failed)]
     return result | {"steady": not unsteady, "bottleneck": bool(bottleneck), "notes": notes}
 
 
@@ -130,6 +131,13 @@ def _note(problem: str, reasons: Sequence[str | None]) -> list[str]:
     given = [reason for reason in reasons if reason]
     count = f" in {len(given)} of {len(reasons)} turns" if len(reasons) > 1 else ""
     return [f"{problem}{count}: {given[0]}"] if given else []
+
+
+def _late_answers(answered: int, rate: float) -> list[str]:
+    """A note if a server under too much load answered only requests that were due before the measurement."""
+    if answered or not rate:
+        return []
+    return [f"no request due in the measurement was answered in time; the {rate:,.1f}/s answered were due before it"]
 
 
 def _few_answers(answered: int, failed: int) -> list[str]:

@@ -75,7 +75,7 @@ def _add_cases(
 ) -> None:
     level, seconds = result["level"], f"{result['seconds']:.3f}"
     case = ElementTree.SubElement(suite, "testcase", classname="loadtest", name=f"{level}: answered", time=seconds)
-    if not result["requests"]:
+    if not (result["requests"] or result["rate"]):
         errors = ", ".join(f"{error}: {count}" for error, count in result["errors"].items())
         ElementTree.SubElement(
             case, "error", message=_plain(f"no request was answered with 200: {errors}".removesuffix(": "))

@@ -5,11 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadtest.__main__ import main
+from loadtest.measurement.measure import Measurement
+from loadtest.measurement.window import join
 from tests.loadtest.conftest import QUICK, body_of, junit_cases
 from tests.support.app import App, closed_port
 
@@ -54,6 +57,24 @@ def test_two_servers_of_which_one_fails(served, load, tmp_path, capsys):
     assert "no Heed metrics" in body
     assert "open loop, Poisson" in body
     assert "Where the time goes" not in body
+
+
+@pytest.mark.parametrize(("condition", "status"), [("growth>1GB", 1), ("rate<1/s", 0)])
+def test_an_overloaded_server_has_a_result(served, load, monkeypatch, capsys, tmp_path, condition, status):
+    """All that it answered in the measurement was due before: the conditions decide, and say what was not measured."""
+    late = replace(join([]), phase="measured", seconds=1.0, answered=146)
+
+    def measured(options, sides, _specs, measurements, _console):
+        measurements[options.levels[0], sides[0].title].append(Measurement([late], None, None, None, 1))
+
+    monkeypatch.setattr("loadtest.__main__.measure", measured)
+    (result,) = load(
+        served(App()), "--rate", 900, "--fail-if", condition, "--junit", tmp_path / "junit.xml", status=status
+    )["results"]
+    printed, wrong = capsys.readouterr()
+    assert (result["requests"], result["rate"], wrong) == (0, 146, "")
+    assert "no request due in the measurement was answered in time" in printed
+    assert junit_cases(tmp_path / "junit.xml")["900/s: answered"] is None
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one that answers"])

@@ -1,6 +1,7 @@
 """What is made of windows and of the server's counters: a level's numbers, and whether they are steady."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,12 @@ def test_what_counts():
     assert [of["requests"] for of in found["kinds"]] == [300, 200]
     assert found["steady"]
     assert found["notes"] == ["times are those of the 500 requests answered with 200; 50 failed"]
+
+
+def test_a_server_that_answered_only_what_was_due_before():
+    found = outcome(Level(rate=900), "A", ["x"], [taken(replace(window(latencies=()), answered=300))])
+    said = "no request due in the measurement was answered in time; the 150.0/s answered were due before it"
+    assert (found["requests"], found["rate"], found["notes"]) == (0, 150, [said])
 
 
 def test_tokens_are_counted_and_timed():
