@@ -196,7 +196,8 @@ def parse(response: httpx.Response, parser: Callable[[], T]) -> T:
     try:
         return parser()
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ServerError(response.status_code, "No answer of Heed", f"from {response.url}") from error
+        detail = f"The response from {response.url} is not from Heed"
+        raise ServerError(response.status_code, response.reason_phrase, detail) from error
 
 
 def _is_valid(name: str, output: Any) -> bool:

@@ -37,7 +37,8 @@ class Problem(HeedError):
     """The server responded with an error: the members of RFC 9457, and the request's id in the server's log.
 
     ``code`` is the kind of error, for programs: one of those in the documentation of errors, such as "invalid" or
-    "overloaded"; "" from another server. ``retry_after`` is in seconds, None if the server does not send it.
+    "overloaded"; if the server does not send it, that of the status. ``retry_after`` is in seconds, None if the server
+    does not send it.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Problem(HeedError):
         self.field = field
         self.request_id = request_id
         self.retry_after = retry_after
-        self.code = code
+        self.code = code or _code_of(status)
 
 
 class BadRequest(Problem):
@@ -94,6 +95,19 @@ BY_STATUS = {
 }  # fmt: skip
 
 
+CODES = {
+    401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 408: "request_timeout",
+    409: "conflict", 410: "gone", 413: "too_large", 414: "too_large", 415: "unsupported_media", 422: "invalid",
+    429: "overloaded", 431: "too_large", 501: "unsupported", 503: "overloaded", 504: "timed_out", 505: "unsupported",
+    507: "no_room",
+}  # fmt: skip
+
+
+def _code_of(status: int) -> str:
+    """The code of an answer that has only a status."""
+    return CODES.get(status, "malformed" if 400 <= status < 500 else "internal_error")
+
+
 def problem(response: httpx.Response, document: Any = None) -> Problem:
     """The error in a response of Heed's native API, its V2 API, or a proxy in front of it.
 
@@ -113,7 +127,7 @@ def problem(response: httpx.Response, document: Any = None) -> Problem:
         members.get("field"),
         response.headers.get("X-Request-ID"),
         _seconds(response.headers.get("Retry-After")),
-        str(members.get("code") or ""),
+        str(members.get("code") or response.headers.get("X-Error-Code") or ""),
     )
 
 

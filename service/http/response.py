@@ -18,6 +18,7 @@ LARGE_BYTES = 1 << 24  # of a response, each piece of which waits until the clie
 TEXT_BYTES = 16  # of a float32 as JSON with its comma, at most
 WRITE_BUFFER_BYTES = 1 << 16  # uvicorn buffers so many before it waits for the client
 ERRORS_PAGE = "/docs/guide/errors.html"  # which service/docs_site.py serves
+ERROR_CODE = "X-Error-Code"  # of an error of V2, whose body has none
 Piece = bytes | np.ndarray  # an array is contiguous
 Pieces = list[Piece]
 Fields = list[tuple[bytes, bytes]]  # of an HTTP header
@@ -80,7 +81,7 @@ def error_response(path: str, error: BaseException) -> Response:
         status, detail, headers = 500, "Internal error; see the server's log for this request's X-Request-ID.", {}
         code = HTTP_CODES[500]
     if v2:
-        return Response(json.dumps({"error": detail}), status, headers, "application/json")
+        return Response(json.dumps({"error": detail}), status, {**headers, ERROR_CODE: code}, "application/json")
     kind = {"type": f"{ERRORS_PAGE}#{code}", "title": HTTPStatus(status).phrase}
     problem = {**kind, "status": status, "code": code, "detail": detail}
     if isinstance(error, HeedError) and error.field is not None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import heed_client
+from service.base.errors import codes
 from tests.support.client_calls import SDPA, drawn, sdpa
 
 BAD = {
@@ -119,23 +120,25 @@ def test_a_refusal_is_asked_again_as_the_server_says(connect):
 @pytest.mark.parametrize(
     ("answer", "error", "times"),
     [
-        ((503, NOW, b'{"title": "Full", "detail": "of it"}'), "Unavailable", 3),
-        ((429, {"Retry-After": "31"}, b'{"error": "later"}'), "Unavailable", 1),
-        ((503, {}, b"<html>"), "Unavailable", 1),
-        ((503, {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, b""), "Unavailable", 1),
-        ((401, NOW, b""), "Unauthorized", 1),
-        ((403, {}, b"[]"), "Unauthorized", 1),
-        ((500, NOW, b""), "ServerError", 1),
-        ((502, {}, b"<html>bad gateway"), "ServerError", 1),
-        ((504, {}, b"null"), "DeadlineExceeded", 1),
-        ((418, {}, b"\xff"), "BadRequest", 1),
+        ((503, NOW, b'{"title": "Full", "detail": "of it"}'), "Unavailable overloaded", 3),
+        ((503, NOW | {"X-Error-Code": "not_ready"}, b'{"error": "loading"}'), "Unavailable not_ready", 3),
+        ((429, {"Retry-After": "31"}, b'{"error": "later"}'), "Unavailable overloaded", 1),
+        ((503, {}, b"<html>"), "Unavailable overloaded", 1),
+        ((503, {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, b""), "Unavailable overloaded", 1),
+        ((401, NOW, b""), "Unauthorized unauthorized", 1),
+        ((403, {}, b"[]"), "Unauthorized forbidden", 1),
+        ((500, NOW, b""), "ServerError internal_error", 1),
+        ((502, {}, b"<html>bad gateway"), "ServerError internal_error", 1),
+        ((504, {}, b"null"), "DeadlineExceeded timed_out", 1),
+        ((418, {}, b"\xff"), "BadRequest malformed", 1),
     ],
 )
 def test_what_is_not_asked_again(connect, answer, error, times):
     transport = Answering(answer)
     with pytest.raises(heed_client.Problem) as caught:
         connect(transport=transport, retries=2).blocks()
-    assert type(caught.value).__name__ == error
+    assert f"{type(caught.value).__name__} {caught.value.code}" == error
+    assert caught.value.code in codes()
     assert caught.value.status == answer[0]
     assert caught.value.title
     assert len(transport.requests) == times
@@ -149,6 +152,7 @@ def test_another_server(connect, body):
             ask()
 
 
+        assert caught.value.code in codes()
 def test_the_members_of_a_problem(connect):
     body = {"type": "about:blank", "title": "Full", "status": 503, "detail": "as much waits as may", "field": "x"}
     header = {"X-Request-ID": "abc", "Retry-After": "7", "Content-Type": "application/problem+json"}

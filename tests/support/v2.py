@@ -7,6 +7,7 @@ import httpx
 import numpy as np
 
 from heed_client.v2 import binary_request
+from service.base.errors import codes
 
 DTYPES = {"FP32": "f4", "FP64": "f8", "FP16": "f2", "INT32": "i4", "INT64": "i8", "BOOL": "?", "UINT8": "u1"}
 
@@ -93,5 +94,6 @@ def error(response: httpx.Response, status: int, *said: str) -> None:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     assert set(response.json()) == {"error"}
+    assert response.headers["X-Error-Code"] in codes()
     for words in said:
         assert words in response.json()["error"]

@@ -105,7 +105,8 @@ class _Generation:
 
     def _check_end(self, response: httpx.Response) -> None:
         if self.finish_reason is None:
-            raise ServerError(response.status_code, "No answer of Heed", f"from {response.url}, which has no end")
+            detail = f"The response from {response.url} is not from Heed: it has no end"
+            raise ServerError(response.status_code, response.reason_phrase, detail)
 
     def _whole(self) -> Call[None]:
         """Send the request; read the answer, which is not streamed."""

@@ -29,7 +29,9 @@ def test_while_models_are_being_loaded(adder):
     client = TestClient(create_app(Settings(model_repository=adder)))  # its lifespan, which loads, never runs
     for path in ("", "/ready"):
         error(client.get(f"/v2/models/adder{path}"), 503, "Server not ready")
-    error(client.post("/v2/models/adder/infer", json={}), 503, "Server not ready")
+    refused = client.post("/v2/models/adder/infer", json={})
+    error(refused, 503, "Server not ready")
+    assert refused.headers["X-Error-Code"] == "not_ready"
     assert client.get("/v2").status_code == 200
 
 
