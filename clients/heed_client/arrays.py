@@ -29,7 +29,9 @@ def array(name: str, tensor: TensorLike) -> np.ndarray:
     if result.dtype.name == "bfloat16":  # ml_dtypes'
         result = result.astype(np.float32)
     if result.dtype.kind not in KINDS:
-        raise TypeError(f"{name}: expected numbers or booleans, got {_found(result, tensor)}")
+        is_text = isinstance(tensor, str) or (result.dtype.kind == "U" and result.ndim == 1)
+        hint = "; for a text use text=..." if name == "query" and is_text else ""
+        raise TypeError(f"{name}: expected numbers or booleans, got {_found(result, tensor)}{hint}")
     if result.dtype.itemsize > 8:
         result = result.astype(np.float64)
     return np.ascontiguousarray(result, result.dtype.newbyteorder("<")).reshape(result.shape)

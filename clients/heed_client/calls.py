@@ -14,7 +14,7 @@ from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary, parse_block, parse_summary
 from heed_client.connection import not_ready
 from heed_client.errors import BadRequest, Conflict, ServerError, Unauthorized, problem
-from heed_client.selection import normalized
+from heed_client.selection import normalized, output_names
 
 T = TypeVar("T")
 Seconds = float
@@ -71,7 +71,7 @@ class Calls:
         prefer_binary: bool | None,
     ) -> Call[Answer]:
         """Run a block. ``choices`` are the other options of ``Client.attend``, None if they are not given."""
-        outputs = outputs.split(",") if isinstance(outputs, str) else outputs
+        outputs = output_names(outputs)
         inputs, stored = _without_memory(inputs)
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
         if choices.get("next_tokens") is not None:

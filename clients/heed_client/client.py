@@ -26,7 +26,7 @@ from heed_client.interpretation.answers import Lens, Sweep
 from heed_client.memories.calls import Description, MemoryCalls
 from heed_client.memories.memory import Memory
 from heed_client.native import Audio, Image
-from heed_client.selection import Indices, normalized
+from heed_client.selection import Indices, normalized, output_names
 
 T = TypeVar("T")
 Reduction = Literal["mean", "max"]
@@ -293,7 +293,7 @@ class Client:
             "ignore_eos": ignore_eos,
             **native.nested({"images": images, "audio": audio}),
             "decoder_text": decoder_text,
-            "outputs": outputs.split(",") if isinstance(outputs, str) else outputs and [*outputs],
+            "outputs": output_names(outputs),
             "layers": layers,
             "heads": heads,
             "queries": queries,

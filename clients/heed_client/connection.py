@@ -53,7 +53,7 @@ def http_options(
     name = "url" if url is not None else "HEED_URL"
     if api_key is None:
         api_key = os.environ.get("HEED_API_KEY") or None
-    if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+    if api_key is not None and not (isinstance(api_key, str) and api_key.isascii() and api_key.isprintable()):
         raise ValueError("api_key: expected printable ASCII")
     try:
         base_url = server_url(url if url is not None else os.environ.get("HEED_URL") or DEFAULT_URL)

@@ -1,6 +1,6 @@
 """Options that select and reduce attention: how they are sent, and how an answer with them is read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,20 @@ def normalized(options: Mapping[str, Any]) -> dict[str, Any]:
     plain["weights_dtype"] = dtype_name(plain.get("weights_dtype"))
     given = {name: value for name, value in plain.items() if value is not None and value is not False}
     return {name: _indices(name, value) if name in AXES else value for name, value in given.items()}
+
+
+def output_names(outputs: str | Sequence[str] | None) -> list[str] | None:
+    """The names of outputs, which may be given as text; None if none are given.
+
+    Raises:
+        TypeError: they are neither names nor text.
+    """
+    names = outputs.split(",") if isinstance(outputs, str) else outputs
+    if names is None:
+        return None
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"outputs: expected names, or text such as 'output,weights', got {outputs!r}")
+    return [*names]
 
 
 def parameters(options: Mapping[str, Any]) -> dict[str, Any]:

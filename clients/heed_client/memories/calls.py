@@ -45,7 +45,7 @@ class MemoryCalls:
         self, tensors: Mapping[str, TensorLike], options: Mapping[str, Any], lengths: TensorLike, reuse: bool
     ) -> Call[tuple[Description, bool]]:
         """Store a memory; return whether it is new, too. ``options`` are the request's fields beside its tensors."""
-        options = {**options, "dtype": dtype_name(options["dtype"])}
+        options = {**options, "dtype": _stored_dtype(options["dtype"])}
         if reuse and options.get("block") is not None:
             raise ValueError("reuse: cannot be combined with block, whose keys and values are computed by the server")
         arrays, counts = upload.to_arrays(tensors, _sent_dtype(options)), _lengths(lengths)
@@ -121,6 +121,18 @@ class MemoryCalls:
     def _post(self, path: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> Call[Description]:
         content, headers = upload.encode(arrays, fields)
         return _description((yield from self._calls.send("POST", path, content, headers)))
+
+
+def _stored_dtype(dtype: Any) -> str | None:
+    """The name of the dtype to store; None if none is given.
+
+    Raises:
+        ValueError: memories do not have it.
+    """
+    name = dtype_name(dtype)
+    if name is not None and name not in upload.BINARY_DTYPES:
+        raise ValueError(f"dtype: expected {' or '.join(upload.BINARY_DTYPES)}, got {name!r}")
+    return None if name is None else str(name)
 
 
 def _sent_dtype(stored: Mapping[str, Any]) -> str:
