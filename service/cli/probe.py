@@ -24,12 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     url, is_here = _server(options)
     # A server on this machine is trusted: its certificate is made out to another name than 127.0.0.1.
     insecure = options.insecure or is_here
+    path = "/v2/health/ready"
     try:
-        status, _ = get(url, "/v2/health/ready", TIMEOUT_S, options.api_key, options.cacert, insecure)
+        status, _ = get(url, path, TIMEOUT_S, options.api_key, options.cacert, insecure)
     except NoAnswer as error:
         print(f"heed probe: {error}", file=sys.stderr)
         return 1
-    print(status)
+    print(f"{'ready' if status == 200 else 'not ready'}: {status} {url.rstrip('/')}{path}")
     return int(status != 200)
 
 
@@ -64,7 +65,7 @@ def parser() -> Parser:
     """The flags."""
     parser = Parser(
         prog="heed probe",
-        description="Check whether a server is ready; print its status.",
+        description="Check whether a server is ready; print that and the status of the answer.",
         epilog="exit status: 0 ready; 1 not ready, or no answer; 2 a wrong flag or variable.",
     )
     add = parser.add_argument

@@ -16,13 +16,13 @@ def test_ready_and_draining(adder, tmp_path):
     with started(adder, tmp_path / "log", "--drain-seconds", "30") as service:
         for host in ("", "127.0.0.1", "0.0.0.0"):
             ready = probe(service.port, HEED_HOST=host)
-            status, *modules = ready.stdout.split()
-            assert (ready.returncode, status) == (0, "200")
-            assert set(modules) <= IMPORTED
+            said, modules = ready.stdout.splitlines()
+            assert (ready.returncode, said) == (0, f"ready: 200 http://127.0.0.1:{service.port}/v2/health/ready")
+            assert set(modules.split()) <= IMPORTED
         service.process.terminate()
         until(lambda: not service.is_ready())
         draining = probe(service.port)
-        assert (draining.returncode, draining.stdout.split()[0]) == (1, "503")
+        assert (draining.returncode, draining.stdout[:15]) == (1, "not ready: 503 ")
 
 
 @pytest.mark.parametrize(
