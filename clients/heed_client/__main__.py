@@ -291,6 +291,9 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
         try:
             inputs[name] = files.pick(path, name)
         except FileError as error:
+            if name == "memory" and re.fullmatch(r"[\w-]+", path) and not Path(path).exists():
+                ids = "`heed memory list` prints the ids of the server"
+                raise UsageError(f"--memory {path}: is neither a file nor the id of a memory; {ids}") from None
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
     flags = {
         name: getattr(options, name)

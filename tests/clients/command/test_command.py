@@ -298,6 +298,12 @@ def test_a_memory_is_stored_listed_queried_and_deleted(command, attend, tmp_path
     assert (status, id in wrong) == (2, True)
 
 
+def test_what_is_neither_a_file_nor_an_id(command, tmp_path):
+    status, _, wrong = command("run", SDPA, "--query", "[[1.0]]", "--memory", "abc")
+    advice = "`heed memory list` prints the ids of the server"
+    assert (status, wrong) == (2, f"heed run: --memory abc: is neither a file nor the id of a memory; {advice}\n")
+
+
 def test_mistakes_with_a_memory(command, monkeypatch, closed_address):
     status, _, wrong = command("memory", "store", "--key", "[[1, 2]]")
     assert (status, wrong) == (2, "heed memory: 422 Unprocessable Entity: value: missing (required)\n")
