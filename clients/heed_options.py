@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 DEFAULT_URL = "http://127.0.0.1:8000"
 URL_FORM = "expected a URL such as http://127.0.0.1:8000 or 127.0.0.1:8000"
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the number of the signal, as shells report them
+CLOSE = 0.75  # difflib's ratio from which a name may be a misspelt one
 KINDS = {"int": "a whole number", "float": "a number"}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean NAME?`` with the name of ``known`` that is most like ``word``; empty if none is like it."""
     names = {name.lower().replace("-", "_"): name for name in known}
-    found = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1)
+    found = difflib.get_close_matches(word.lower().replace("-", "_"), names, 1, CLOSE)
     return f"; did you mean {names[found[0]]}?" if found else ""
 
 

@@ -116,6 +116,7 @@ def test_what_is_no_url(text):
 
 def test_the_nearest_name():
     assert nearest("MULTI-HED", ["multi_head", "multi_query"]) == "; did you mean multi_head?"
+    assert nearest("--rows", ["--show"]) == nearest("nope", ["copper"]) == ""
     assert nearest("xyz", ["multi_head"]) == ""
 
 

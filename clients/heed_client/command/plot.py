@@ -7,6 +7,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from heed_client.command.matrix import Matrices
+from heed_options import CLOSE
 
 MAX_MATRICES = 1024  # in one picture
 MAX_LABELLED = 12  # matrices; more are small, without labels of rows and columns
@@ -27,7 +28,7 @@ def plot(
     if count > MAX_MATRICES:
         raise ValueError(f"expected at most {MAX_MATRICES:,} matrices, got {count:,}; select some with --at")
     if cmap is not None and cmap not in matplotlib.colormaps:
-        close = get_close_matches(cmap, [*matplotlib.colormaps], 1)
+        close = get_close_matches(cmap, [*matplotlib.colormaps], 1, CLOSE)
         raise ValueError(f"unknown colour map {cmap!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
     is_labelled = count <= MAX_LABELLED
     columns, rows = matrices.columns, ceil(count / matrices.columns)
