@@ -12,6 +12,8 @@ from heed_options import CLOSE
 MAX_MATRICES = 1024  # in one picture
 MAX_LABELLED = 12  # matrices; more are small, without labels of rows and columns
 MAX_LABELS = 48  # of rows or columns; more would overlap
+PANELS = 0.75  # the share of the width that panels take, beside labels and the colour bar
+CHARACTER = 0.6  # mean width of one, as a share of the size of its font
 COLOURS, OF_DIFFERENCES = "magma", "RdBu_r"
 
 
@@ -34,15 +36,24 @@ def plot(
     columns, rows = matrices.columns, ceil(count / matrices.columns)
     longest = max(max(matrix.weights.shape) for matrix in matrices.all)
     inches = min(8.0, max(3.0, 0.28 * longest)) if count == 1 else 3.0 if is_labelled else 1.2
-    figure = Figure(figsize=size or (columns * inches + 1, rows * inches + 0.3 * bool(title)), layout="constrained")
+    width, height = size or (columns * inches + 1, rows * inches + 0.3 * bool(title))
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     low, top = matrices.range
-    for axis, matrix in zip(axes, matrices.all, strict=False):
+    has_headings = not is_labelled and _is_grid(matrices)
+    for i, (axis, matrix) in enumerate(zip(axes, matrices.all, strict=False)):
         image = axis.imshow(
             matrix.weights, vmin=low, vmax=top, aspect="auto",
             cmap=cmap or (OF_DIFFERENCES if matrices.is_difference else COLOURS),
         )  # fmt: skip
-        axis.set_title(matrix.name if is_labelled else matrix.place, fontsize=9 if is_labelled else 8, pad=3)
+        row, _, column = matrix.place.rpartition(", ")
+        if not has_headings:
+            name = matrix.name if is_labelled else matrix.place
+            axis.set_title(name, fontsize=_font_size(name, PANELS * width / columns, 9 if is_labelled else 8), pad=3)
+        elif i < columns:
+            axis.set_title(column, fontsize=_font_size(column, PANELS * width / columns), pad=3)
+        if has_headings and i % columns == 0:
+            axis.set_ylabel(row, fontsize=_font_size(row, height / rows))
         font_size = 7 if count == 1 or longest <= 16 else 5
         for labels, set_ticks, rotation in ((matrix.queries, axis.set_yticks, 0), (matrix.keys, axis.set_xticks, 90)):
             if not is_labelled:
@@ -57,3 +68,18 @@ def plot(
     if title:
         figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=150)
+
+
+def _is_grid(matrices: Matrices) -> bool:
+    """Whether all matrices of a column have the same end of their place, their head, and those of a row the rest."""
+    places = [matrix.place.rpartition(", ") for matrix in matrices.all]
+    columns = matrices.columns
+    return all(
+        column == places[i % columns][2] and row and row == places[i - i % columns][0]
+        for i, (row, _, column) in enumerate(places)
+    )
+
+
+def _font_size(text: str, inches: float, largest: float = 8) -> float:
+    """At most ``largest`` points, with which ``text`` is not longer than ``inches``."""
+    return min(largest, 72 * inches / (CHARACTER * max(1, len(text))))

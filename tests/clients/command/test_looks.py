@@ -10,6 +10,7 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from heed_client.answer import Answer
@@ -89,6 +90,22 @@ def test_plot(tmp_path, suffix, start):
     path = tmp_path / f"weights.{suffix}"
     plot(matrices(WEIGHTS, (), [Labels(WORDS, WORDS)]), str(path))
     assert path.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("size", [None, (6, 5)])
+@pytest.mark.parametrize("shape", [(6, 2, 12), (4, 2, 34)])
+def test_the_headings_of_many_panels_do_not_overlap(tmp_path, monkeypatch, shape, size):
+    figures: list[Figure] = []
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *_, **__: figures.append(figure) or figure.draw_without_rendering()
+    )
+    drawn = matrices(np.zeros((*shape, 2, 2)), axes=("layer", "row", "head"), batch_axis=1)
+    plot(drawn, str(tmp_path / "plot.png"), size=size)
+    texts = [text for axis in figures[0].axes for text in (axis.title, axis.yaxis.label) if text.get_text()]
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    headings = {text.get_text() for text in texts}
+    assert ({"layer 5, row 1", "head 11"} if shape[2] == 12 else {"layer 3, row 1, head 33"}) <= headings
 
 
 def test_a_plot_shows_the_weights(tmp_path):
@@ -257,7 +274,8 @@ def test_the_panels_of_layers_and_heads_are_a_grid(tmp_path):
     picture = (tmp_path / "stack.svg").read_text()
     assert 'width="432pt" height="288pt"' in picture  # 72 points are an inch
     assert "<!-- Title &amp; more -->" in picture
-    assert "<!-- 5, 0, 11 -->" in picture
+    assert "<!-- 5, 0 -->" in picture
+    assert "<!-- 11 -->" in picture
 
 
 def test_files_are_named(command, tmp_path):
