@@ -62,7 +62,7 @@ soak: $(VENV)/.bench model_repository  ## try to bring a server down, for some 1
 bench: $(VENV)/.bench  ## compare Heed with baselines and other servers; BENCH=--help lists the flags
 	$(BIN)/python -m benchmarks.serving $(BENCH)
 
-bench-gpu: $(VENV)/.dev  ## measure numbers and times on a GPU, which CI has not; BENCH=--help says how
+bench-gpu: $(VENV)/.dev  ## measure numbers and times on a GPU, which CI lacks; BENCH=--help says how
 	$(BIN)/python -m benchmarks.gpu $(BENCH)
 
 bench-viewer: $(VENV)/.dev  ## measure the viewer in Chromium: time until all heads are drawn, frames, memory
@@ -78,7 +78,7 @@ lint: $(VENV)/.dev node_modules/.package-lock.json  ## check style, types, and w
 	$(BIN)/lint-imports --no-cache
 	npm run --silent lint
 
-format: $(VENV)/.dev node_modules/.package-lock.json  ## put the code into its format
+format: $(VENV)/.dev node_modules/.package-lock.json  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	npm run --silent format

@@ -46,3 +46,7 @@ def test_a_commit_is_checked_as_by_make_lint():
     (hooks,) = (repo["hooks"] for repo in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"])
     commands = [hook["entry"].replace(".venv/bin/", "").replace(" --force-exclude", "") for hook in hooks]
     assert commands == [line.strip().replace("$(BIN)/", "").removesuffix(" .") for line in recipe.splitlines()]
+    (npm,) = (hook["files"] for hook in hooks if hook["entry"].startswith("npm "))
+    for file in ("tsconfig.json", "package.json", "tests/generated/typescript/call_all.ts", "a/view.js", "b.yml"):
+        assert re.search(npm, file), file
+    assert not re.search(npm, "docs/v2.md")
