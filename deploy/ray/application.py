@@ -63,7 +63,7 @@ def application(settings: dict[str, Any]) -> serve.Application:
     splitting = {name: settings.pop(f"memory_{name}", default) for name, default in SPLITTING.items()}
     for name, number in splitting.items():
         if type(number) is not int or number < 1:
-            raise ValueError(f"memory_{name}: expected a whole number from 1, got {number!r}")
+            raise ValueError(f"memory_{name}: expected a whole number of at least 1, got {number!r}")
     read = Settings(**settings)
     if reserved := SERVER_SETTINGS & settings.keys() | {"tls_certificate"} & read.model_fields_set:
         raise ValueError(f"{', '.join(sorted(reserved))}: the server is Ray's; see http_options and deployments")

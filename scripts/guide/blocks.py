@@ -42,7 +42,7 @@ def page(block: Block) -> str:
         "A name stands for the same size in all shapes; `1|m` is 1 or m.",
         table(
             ("input", "shape", "type", "meaning"),
-            ((f"`{k}`", _shape(v), v.dtype, _text(v)) for k, v in tensors.items()),
+            ((f"`{k}`", _shape(v), f"{v.dtype} or bool" if v.mask else v.dtype, _text(v)) for k, v in tensors.items()),
         ),
     ]
     if parameters:

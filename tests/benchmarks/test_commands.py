@@ -74,7 +74,7 @@ def test_flags_of_heed_may_be_variables():
         (serving.parse, ["--triton-settings", "2x1,3x3"], "unknown 3x3; there are 1x1"),
         (serving.parse, ["--heed", "floor=--workers 1"], "a name of its own"),
         (serving.parse, ["--profile", "W2"], "expected WORKLOAD/FORMAT/CONNECTIONS"),
-        (serving.parse, ["--seconds", "0.5"], "expected a whole number from 1"),
+        (serving.parse, ["--seconds", "0.5"], "expected a whole number of at least 1"),
         (gpu.parse, ["--provider", "cpu", "--out", f"{RESULTS}/trial.jsonl"], "a trial is no result"),
         (gpu.parse, ["--parts", "speed"], "invalid choice: 'speed'"),
         (main, ["overloads"], f"unknown part 'overloads'; there are {', '.join(PARTS)}"),
