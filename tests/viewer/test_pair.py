@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.viewer.pages import percent, violations
 
 TEXT = "the cat sat on the mat"
+LEFT_OUT = "(ignoring special tokens, punctuation and the word itself)"
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +28,10 @@ def test_the_largest_weight_of_all_heads_is_named_first(open_page, weights):
     words[:, np.arange(words.shape[1]), np.arange(words.shape[1])] = 0
     head, row, column = np.unravel_index(words.argmax(), words.shape)
     said = "“{}” → “{}”: ".format(*(TEXT.split()[place] for place in (row, column)))
-    expect(page.locator(".headline")).to_have_text(
-        f"{said}{percent(words.max())} largest in head {head} (ignoring special tokens and the word itself)"
-    )
+    expect(page.locator(".headline")).to_contain_text(f"{said}{percent(words.max())} largest in head {head} {LEFT_OUT}")
+    first = page.locator(".ranking button").first
+    expect(first).to_have_text(f"head {head} {percent(words.max())} {said.removesuffix(': ')}")
+    expect(page.get_by_role("region", name="large head").get_by_role("heading")).to_have_text(f"head {head}")
 
 
 def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
@@ -37,7 +39,7 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     words = page.get_by_role("group", name="words")
     words.get_by_role("button", name="cat").click()
     largest = np.delete(weights[:, 2, :], [0, 2, weights.shape[-1] - 1], axis=1).max(1)
-    where = f"largest in head {largest.argmax()} (ignoring special tokens and the word itself)"
+    where = f"largest in head {largest.argmax()} {LEFT_OUT}"
     headline = page.locator(".headline")
     expect(headline).to_contain_text(where)
     expect(headline).to_have_text(re.compile(f"^“cat” → “.+”: {percent(largest.max())} largest"))
@@ -71,7 +73,7 @@ def test_without_a_word_the_largest_weight_of_the_head_is_named_and_a_pin_moves_
     names = TEXT.split()
     headline = page.locator(".headline")
     expect(headline).to_contain_text(f"“{names[row]}” → “{names[column]}”: {100 * words.max():.0f}\u00a0%")
-    expect(headline).to_contain_text("largest in head 1 (ignoring special tokens and the word itself)")
+    expect(headline).to_contain_text(f"largest in head 1 {LEFT_OUT}")
     place = page.get_by_role("application").bounding_box()["y"]
     page.get_by_role("group", name="words").get_by_role("button", name="cat").click()
     expect(page.locator(".ranking button")).to_have_count(len(weights))

@@ -9,13 +9,17 @@ import { cellOf } from "heed/data/matrix.js";
  * @property {number} layer @property {number} head @property {number} weight
  * @property {number | null} other  the word at the other end of the largest weight; null if both words are held,
  *   or if it is unknown
+ * @property {number} [row] @property {number} [column]  the words of its largest weight, while none is held
  */
 
-/** Which words are left out where one word is held. @param {Pick<Attention, "isSelf">} attention */
+/** Which words are left out where the page chooses one. @param {Pick<Attention, "isSelf">} attention */
 export const leftOut = ({ isSelf }) =>
-  isSelf ? "ignoring special tokens and the word itself" : "ignoring special tokens";
+  `ignoring special tokens${isSelf ? ", punctuation and the word itself" : " and punctuation"}`;
 
-/** The pair with the largest number, without special tokens and pairs of a word with itself; null if there is none.
+/** Most heads look most at such tokens. @param {import("heed/data/attention.js").Label} label */
+export const isLeftOut = ({ special, text }) => special || /^[\p{P}\p{S}]+$/u.test(text);
+
+/** The pair with the largest number, without tokens that are left out and pairs of a word with itself; null if there is none.
  *  @param {import("heed/data/display.js").Shown} shown @param {Attention} attention */
 export function largestPair({ n, rows, columns, values, levels }, attention) {
   let best = { row: -1, column: -1, value: -Infinity };
@@ -23,7 +27,7 @@ export function largestPair({ n, rows, columns, values, levels }, attention) {
     columns.forEach((column, j) => {
       const value = values[i * n + j];
       if (!(value > best.value) || Number.isNaN(levels[i * n + j]) || (attention.isSelf && row === column)) return;
-      if (!attention.rows[row].special && !attention.columns[column].special) best = { row, column, value };
+      if (!isLeftOut(attention.rows[row]) && !isLeftOut(attention.columns[column])) best = { row, column, value };
     }),
   );
   return best.row < 0 ? null : best;
@@ -31,7 +35,7 @@ export function largestPair({ n, rows, columns, values, levels }, attention) {
 
 /** @typedef {(query: number, key: number) => number} WeightOf  the weight of a head */
 
-/** The weight of a head between the held words; of one word its largest, without itself, special and hidden words.
+/** The weight of a head between the held words; of one word its largest, without itself, hidden words and those that are left out.
  *  @param {Attention} attention @param {Settings} settings @param {WeightOf} weightOf
  *  @returns {Pick<Ranked, "weight" | "other">} −∞ = there is none */
 export function heldWeight({ rows, columns, isSelf }, settings, weightOf) {
@@ -40,7 +44,7 @@ export function heldWeight({ rows, columns, isSelf }, settings, weightOf) {
   const labels = query === null ? rows : columns;
   let best = { weight: -Infinity, other: /** @type {number | null} */ (null) };
   for (const other of visible(labels, settings)) {
-    if (labels[other].special) continue; // most heads look at those most
+    if (isLeftOut(labels[other])) continue;
     const weight = query === null ? weightOf(other, Number(key)) : weightOf(query, other);
     if (weight > best.weight && !(isSelf && other === (query ?? key))) best = { weight, other };
   }

@@ -15,6 +15,7 @@ import { drawn, usePromise, useReady, useShown } from "heed/views/hooks.js";
 /** @typedef {(head: Head) => void} Point  at a head of the ranking */
 
 const LISTED = 10; // heads
+const RANK = `${hint("Click", "Tap")} a word to rank all heads by its weights.`;
 const MOST_WORDS = 512; // of a text whose words are all buttons
 
 /** @param {ViewProps & {point?: Point}} props */
@@ -27,11 +28,12 @@ export function PairFinder({ attention, settings, set, point }) {
     [attention, attention.isWhole, query, key, ready, hideSpecial, hideFirst, hidePadding],
   );
   const isCurrent = value?.attention === attention && value.query === query && value.key === key;
-  const heads = isCurrent ? value.heads : [];
   const isHeld = query !== null || key !== null;
+  const largest = useLargest(attention, settings, !isHeld);
+  const heads = isHeld ? (isCurrent ? value.heads : []) : largest;
   const [best] = heads;
   useEffect(() => {
-    if (isHeld && best) point?.(best);
+    if (best) point?.(best);
   }, [best]);
   if (Math.max(attention.m, attention.n) > MOST_WORDS && !isHeld) return null;
   return html`<section class="pair" aria-label="find a pair">
@@ -40,14 +42,14 @@ export function PairFinder({ attention, settings, set, point }) {
       isHeld
         ? html`<${Headline} attention=${attention} settings=${settings} best=${best ?? null} />`
         : settings.view === "model"
-          ? html`<${LargestOfAll} attention=${attention} settings=${settings} />`
+          ? html`<p class="headline">${best ? html`<${Pair} attention=${attention} settings=${{ ...settings, combine: "none" }} pair=${best} />` : "All heads"}</p>`
           : html`<${Largest} attention=${attention} settings=${settings} />`
     }
     ${
       attention.layers * attention.heads > 1 &&
-      (isHeld
+      (isHeld || best
         ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} point=${point} />`
-        : html`<p class="note before-ranking">${hint("Click", "Tap")} a word to rank all heads by its weights.</p>`)
+        : html`<p class="note before-ranking">${RANK}</p>`)
     }
   </section>`;
 }
@@ -58,13 +60,15 @@ export function PairFinder({ attention, settings, set, point }) {
 export function RankedHeads({ attention, settings, set, title, before = "", hasSmall = true }) {
   const { query, key, hideSpecial, hideFirst, hidePadding } = settings;
   const { isWhole, layers, heads } = attention;
-  const isWaiting = before !== "" && query === null && key === null;
+  const isHeld = query !== null || key !== null;
+  const largest = useLargest(attention, settings, !isHeld);
+  const isWaiting = !isHeld && largest.length === 0;
   const { value, error } = usePromise(
     async () => ({
       attention,
       query,
       key,
-      ranked: isWhole && !isWaiting ? await rank(attention, settings, hasSmall) : [],
+      ranked: isWhole && isHeld ? await rank(attention, settings, hasSmall) : [],
     }),
     [attention, isWhole, query, key, hideSpecial, hideFirst, hidePadding],
   );
@@ -75,7 +79,7 @@ export function RankedHeads({ attention, settings, set, title, before = "", hasS
     ${
       isWaiting
         ? html`<p class="note before-ranking">${before}</p>`
-        : html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${isCurrent ? value.ranked : []} />`
+        : html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${!isHeld ? largest : isCurrent ? value.ranked : []} />`
     }</section>`;
 }
 
@@ -89,19 +93,23 @@ function Ranking({ attention, settings, set, heads, point = () => {} }) {
           head,
           weight,
           other,
+          row,
+          column,
         }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head} onPointerEnter=${() => point({ layer, head })} onFocus=${() => point({ layer, head })}
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
         ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${valueText(kind, weight)}</b>${
-          other === null
-            ? ""
-            : ` ${query === null ? "from" : "to"} ${inQuotes((query === null ? attention.rows : attention.columns)[other].text)}`
+          row !== undefined && column !== undefined
+            ? ` ${inQuotes(attention.rows[row].text)} → ${inQuotes(attention.columns[column].text)}`
+            : other === null
+              ? ""
+              : ` ${query === null ? "from" : "to"} ${inQuotes((query === null ? attention.rows : attention.columns)[other].text)}`
         }</button></li>`,
       )}</ol>`;
 }
 
 /** The largest weight of the heads that are drawn, while no word is held. @param {Omit<ViewProps, "set">} props */
 function Largest({ attention, settings }) {
-  const { layer, hideSpecial, hideFirst, hidePadding, renormalise } = settings;
+  const { layer, head, hideSpecial, hideFirst, hidePadding, renormalise } = settings;
   const { shown } = useShown(attention, settings);
   const heads = settings.view === "head" ? drawnHeads(attention, settings) : [];
   const one = useMemo(() => shown && largestPair(shown, attention), [shown]);
@@ -115,35 +123,33 @@ function Largest({ attention, settings }) {
     return pairs.reduce((best, pair) => (pair.value > best.value ? pair : best));
   }, [attention, layer, heads.join(), hideSpecial, hideFirst, hidePadding, renormalise]);
   const isOne = heads.length < 2;
-  const best = isOne ? one : several;
-  const where = placeOf(attention, isOne ? settings : { ...settings, head: several?.head ?? settings.head });
-  return html`<p class="headline">${best && html`<${Pair} attention=${attention} kind=${settings.kind} pair=${best} error=${shown?.error} where=${where} />`}</p>`;
+  const best = isOne ? one && { head, ...one } : several;
+  if (best?.row === undefined) return html`<p class="headline"></p>`;
+  const pair = { layer, other: null, weight: best.value, ...best };
+  const own = isOne ? settings : { ...settings, combine: /** @type {const} */ ("none") };
+  return html`<p class="headline"><${Pair} attention=${attention} settings=${own} pair=${pair} error=${shown?.error} /></p>`;
 }
 
-/** The largest weight of all heads, if their pictures have every weight. @param {Omit<ViewProps, "set">} props */
-function LargestOfAll({ attention, settings }) {
+/** Each head's largest weight, the largest first, if the small pictures have every weight.
+ *  @param {ViewProps["attention"]} attention @param {Settings} settings @param {boolean} isWanted @returns {Ranked[]} */
+function useLargest(attention, settings, isWanted) {
   const { layers, heads, isWhole, isSmall } = attention;
   const { hideSpecial, hideFirst, hidePadding, renormalise } = settings;
-  const best = useMemo(() => {
-    if (!isWhole || !isSmall) return null;
+  return useMemo(() => {
+    if (!isWanted || !isWhole || !isSmall) return [];
     const all = Array.from({ length: layers * heads }, (_, i) => {
       const [layer, head] = [Math.floor(i / heads), i % heads];
       const pair = largestPair(drawn(attention.small(layer, head), attention, settings), attention);
-      return { layer, head, value: -Infinity, ...pair };
+      return pair ? [{ layer, head, weight: pair.value, other: null, row: pair.row, column: pair.column }] : [];
     });
-    return all.reduce((best, pair) => (pair.value > best.value ? pair : best));
-  }, [attention, isWhole, hideSpecial, hideFirst, hidePadding, renormalise]);
-  const where = best && placeOf(attention, { ...settings, ...best, combine: "none" });
-  return html`<p class="headline">${best?.row === undefined ? "All heads" : html`<${Pair} attention=${attention} kind=${settings.kind} pair=${best} where=${where} />`}</p>`;
+    return all.flat().sort((one, other) => other.weight - one.weight);
+  }, [attention, isWanted, isWhole, hideSpecial, hideFirst, hidePadding, renormalise]);
 }
 
-/** A pair of words and its weight. @param {{attention: ViewProps["attention"], kind: string, where: string, error?: number,
- *  pair: {value: number, row?: number, column?: number}}} props */
-const Pair = ({ attention: { rows, columns, isSelf }, kind, where, error, pair: { row, column, value } }) =>
-  row !== undefined &&
-  column !== undefined &&
-  html`<bdi>${inQuotes(rows[row].text)}</bdi> → <bdi>${inQuotes(columns[column].text)}</bdi>: <b>${valueText(kind, value, error)}</b>${" "}
-    <small>largest in ${where} (${leftOut({ isSelf })})</small>`;
+/** A pair of words, its weight and its head. @param {Omit<ViewProps, "set"> & {pair: Ranked, error?: number}} props */
+const Pair = ({ attention, settings, pair: { layer, head, row = 0, column = 0, weight }, error }) =>
+  html`<bdi>${inQuotes(attention.rows[row].text)}</bdi> → <bdi>${inQuotes(attention.columns[column].text)}</bdi>: <b>${valueText(settings.kind, weight, error)}</b>${" "}
+    <small>largest in ${placeOf(attention, { ...settings, layer, head })} (${leftOut(attention)}). ${RANK}</small>`;
 
 /** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */

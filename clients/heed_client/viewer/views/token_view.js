@@ -1,8 +1,8 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
-import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { isOfWeights, LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
-import { leftOut } from "heed/data/ranking.js";
+import { isLeftOut, leftOut } from "heed/data/ranking.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -45,7 +45,9 @@ function Text({ attention, settings, set, shown }) {
     }));
   }, [table, theme]);
   const place = direction === "from" ? query : key;
-  const heads = useHeads(attention, settings, shown);
+  const [pointed, setPointed] = useState(/** @type {Token | null} */ (null)); // while none is pinned
+  const looked = place === null && pointed ? { ...settings, ...settingsOf(pointed, rows, columns) } : settings;
+  const heads = useHeads(attention, looked, shown);
   const { levels } = shown;
   const average = useMemo(() => received(shown, settings.scale), [shown, settings.scale]); // without a pointed token
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
@@ -106,20 +108,27 @@ function Text({ attention, settings, set, shown }) {
   const sentence = (token, other) => {
     if (!token) {
       if (!average) return ["", "", HINT];
-      const isSpecial = columns.map((place) => attention.columns[place].special);
-      const isLeftOut = isSpecial.includes(true) && isSpecial.includes(false);
-      const others = [...columns.keys()].filter((i) => !isLeftOut || !isSpecial[i]);
-      const best = others.reduce((best, i) => (average.values[i] > average.values[best] ? i : best));
+      const words = [...columns.keys()].filter((i) => !isLeftOut(attention.columns[columns[i]]));
+      const isChosen = words.length > 0 && words.length < columns.length;
+      const best = (isChosen ? words : [...columns.keys()]).reduce((best, i) =>
+        average.values[i] > average.values[best] ? i : best,
+      );
       const mean = valueText(settings.kind, average.values[best], error);
-      const left = isLeftOut ? "(ignoring special tokens) " : "";
+      const left = isChosen ? `(${leftOut({ isSelf: false })}) ` : "";
       return [`On average, tokens look most at “${word("to", best)}”: `, mean, `${left}${HINT}`];
     }
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
-    let most = other ?? 0;
-    if (other === null) for (let one = 1; one < (isFrom ? n : m); one++) if (valueOf(one) > valueOf(most)) most = one;
+    const [places, labels] = isFrom ? [columns, attention.columns] : [rows, attention.rows];
+    const own = (isFrom ? rows : columns)[token.index];
+    const chosen = [...places.keys()].filter(
+      (one) => !isLeftOut(labels[places[one]]) && !(isSelf && places[one] === own),
+    );
+    const all = chosen.length ? chosen : [...places.keys()];
+    const most = other ?? all.reduce((best, one) => (valueOf(one) > valueOf(best) ? one : best));
+    const left = other === null && chosen.length < places.length && chosen.length ? `(${leftOut(attention)})` : "";
     const start = `“${word(token.direction, token.index)}” ${(other === null ? LOOKS_MOST : LOOKS)[token.direction]}`;
-    return [`${start} “${word(isFrom ? "to" : "from", most)}”: `, valueText(settings.kind, valueOf(most), error), ""];
+    return [`${start} “${word(isFrom ? "to" : "from", most)}”: `, valueText(settings.kind, valueOf(most), error), left];
   };
 
   useLayoutEffect(() => {
@@ -150,9 +159,7 @@ function Text({ attention, settings, set, shown }) {
     paint();
   };
   const hold = (/** @type {Token | null} */ token) => {
-    if (!token) set({ query: null, key: null });
-    else if (token.direction === "from") set({ query: rows[token.index], key: null, direction: "from" });
-    else set({ query: null, key: columns[token.index], direction: "to" });
+    set(token ? settingsOf(token, rows, columns) : { query: null, key: null });
   };
   /** The token of an event: in one text by the switch, in two by the text. @param {Event} event @returns {Token | null} */
   const tokenOf = (event) => {
@@ -168,6 +175,8 @@ function Text({ attention, settings, set, shown }) {
   const point = (/** @type {Event} */ event) => {
     if (event.type === "pointerover" && !tokenOf(event)) return; // in the gap to the next token
     live.hover = tokenOf(event);
+    const { hover } = live;
+    setPointed((before) => (before?.index === hover?.index && before?.direction === hover?.direction ? before : hover));
     paint();
   };
   const click = (/** @type {Event} */ event) => {
@@ -215,9 +224,13 @@ function Text({ attention, settings, set, shown }) {
       ${keys && html`<h2>keys</h2>${text("to", "keys", keys)}`}
     </div>
     <${RankedHeads} attention=${attention} settings=${settings} set=${set} before=${PIN}
-      title=${`Heads ranked by the largest weight ${direction} ${place === null ? "a token" : `“${(direction === "from" ? attention.rows : attention.columns)[place].text}”`} (${leftOut(attention)})`} />
-    <${HeadRows} attention=${attention} settings=${settings} set=${set} shown=${shown} ...${heads} link=${link} />`;
+      title=${`Heads ranked by their largest weight${place === null ? "" : ` ${direction} “${(direction === "from" ? attention.rows : attention.columns)[place].text}”`} (${leftOut(attention)})`} />
+    <${HeadRows} attention=${attention} settings=${looked} set=${set} shown=${shown} ...${heads} link=${link} />`;
 }
+
+/** The settings in which a token is pinned. @param {Token} token @param {number[]} rows  visible queries @param {number[]} columns */
+const settingsOf = ({ direction, index }, rows, columns) =>
+  direction === "from" ? { query: rows[index], key: null, direction } : { query: null, key: columns[index], direction };
 
 /** @param {Label[]} labels @param {number[]} places @param {"from" | "to"} side */
 const chipsOf = (labels, places, side) =>
