@@ -53,39 +53,37 @@ export function sentence({ attention: { rows, columns }, before, change, setting
       ${" "}“${columns[place % n].text}”: ${first}<b>${one}</b> → ${second}<b>${other}</b>${by && `, ${by}`}`;
 }
 
-/** The largest difference as the first sentence of a comparison, whatever is pinned. @param {Props} props */
+/** The pinned pair, or the largest difference of the pinned word or of all, as the first sentence of a comparison. @param {Props} props */
 export function LargestDifference(props) {
-  const { attention, change, settings } = props;
-  const [place] = largestOf({ attention, change, settings: { ...settings, query: null, key: null } });
-  if (place === undefined) return null;
-  const isPinned = settings.query !== null || settings.key !== null;
-  return html`<p class="headline largest-change">Largest difference${isPinned && " of all"}: ${sentence(props, place, ["first", "second"])}</p>`;
+  const { query, key } = props.settings;
+  const { rows, columns } = props.attention;
+  const isPair = query !== null && key !== null;
+  const word = query !== null ? rows[query].text : key !== null ? columns[key].text : "";
+  const [place] = largestOf(props);
+  if (place === undefined)
+    return html`<p class="headline largest-change">No weight${isPair ? " of the pinned pair" : word && ` of “${word}”`} differs</p>`;
+  const start = isPair ? "" : `Largest difference${word && ` ${query === null ? "to" : "from"} “${word}”`}: `;
+  return html`<p class="headline largest-change">${start}${sentence(props, place, ["first", "second"])}</p>`;
 }
 
-/** The largest changes; with a query and a key pinned that of the pair, and the others of the query. In a comparison without a pin
- *  the first of them is the sentence above. @param {Props & {isComparison: boolean}} props  `isComparison`: nothing changes between the sides */
+/** The largest changes; in a comparison those after the sentence above. With a query and a key pinned, the others of the query.
+ *  @param {Props & {isComparison: boolean}} props  `isComparison`: nothing changes between the sides */
 export function Changes({ isComparison, ...props }) {
   const { query, key } = props.settings;
   const isPair = query !== null && key !== null;
   const [pair] = isPair ? largestOf(props) : [];
   const settings = isPair ? { ...props.settings, key: null } : props.settings;
   const places = largestOf({ ...props, settings }).filter((place) => place !== pair);
+  if (isComparison) {
+    const others = isPair ? places.slice(0, LISTED - 1) : places.slice(1);
+    return html`<div class="changes">${others.length > 0 && html`<p>Then:</p><${Listed} props=${props} places=${others} start=${2} name="largest differences" />`}</div>`;
+  }
   const of = isPair ? " of the pinned query" : query !== null || key !== null ? " of the pinned word" : "";
-  if (places.length === 0 && pair === undefined)
-    return html`<p class="note">No weight${of} ${isComparison ? "differs" : "changes"}.</p>`;
-  const kind = isComparison ? "differences" : "changes";
-  const unit = isOfWeights(props.settings.kind) ? "; points are percentage points" : "";
-  const isAfterFirst = isComparison && !of;
-  if (isAfterFirst && places.length === 1) return null;
-  const title = isAfterFirst
-    ? "Then:"
-    : `Largest ${isPair ? "other " : ""}${kind}${of}${isComparison ? `, first → second${unit}` : ""}`;
-  const names = isComparison ? /** @type {[string, string]} */ (["first", "second"]) : undefined;
-  return html`<div class=${`changes ${of && "of-pin"}`}>${pair !== undefined && html`<p>Pinned: ${sentence(props, pair, names)}</p>`}
-    ${
-      places.length > 0 &&
-      html`<p>${title}</p><ol aria-label=${`largest ${kind}`} start=${isAfterFirst ? 2 : 1}>${places
-        .slice(isAfterFirst ? 1 : 0)
-        .map((place) => html`<li>${sentence(props, place)}</li>`)}</ol>`
-    }</div>`;
+  if (places.length === 0 && pair === undefined) return html`<p class="note">No weight${of} changes.</p>`;
+  return html`<div class="changes">${pair !== undefined && html`<p>Pinned: ${sentence(props, pair)}</p>`}
+    ${places.length > 0 && html`<p>Largest ${isPair ? "other " : ""}changes${of}</p><${Listed} props=${props} places=${places} start=${1} name="largest changes" />`}</div>`;
 }
+
+/** @param {{props: Props, places: number[], start: number, name: string}} props */
+const Listed = ({ props, places, start, name }) =>
+  html`<ol aria-label=${name} start=${start}>${places.map((place) => html`<li>${sentence(props, place)}</li>`)}</ol>`;

@@ -16,7 +16,7 @@ import { useShown } from "heed/views/hooks.js";
 const TALLEST = 0.75; // of the window's height
 const MANY = 80; // rows; of more not each has its word
 const LOWEST = 0.4;
-const BELOW = 112; // px of the selection and the note below a map
+const BELOW = 118; // px of the selection and the note below a map
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
@@ -159,7 +159,8 @@ export function HeatMap({
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
-    const cell = live.hover; // of a pinned cell the headline and the selection have the number
+    const isHeld = live.hover?.row === held.row && live.hover?.column === held.column; // the headline and the selection have its number
+    const cell = isHeld ? null : live.hover;
     const [x, y] = cell ? [(cell.column - live.port.x) * w, (cell.row - live.port.y) * h] : [-w, -h];
     element.hidden = !cell || x + w <= 0 || y + h <= 0 || x >= plot.width || y >= plot.height;
     if (!cell || element.hidden) return;
