@@ -29,6 +29,10 @@ def test_the_sums_of_the_products_are_the_scores_of_the_weights(open_page, heed)
     np.testing.assert_allclose(numbers(page, 4), keys @ query, atol=ERROR)
     np.testing.assert_allclose(numbers(page, 5), answer.weights[LAYER, HEAD, QUERY], atol=ERROR)
     np.testing.assert_allclose(numbers(page, 5), softmax(numbers(page, 4)), atol=ERROR)
+    products = keys[answer.weights[LAYER, HEAD, QUERY].argmax()] * query
+    said = page.locator(".headline small").inner_text()
+    assert int(said.split()[-1]) == (most := int(abs(products).argmax()))
+    assert number(said.split()[2].rstrip(",")) == pytest.approx(products[most], rel=1e-3)
 
 
 @pytest.mark.parametrize("model", ["encoder", "multi_head", "scaled_dot_product"])
@@ -44,11 +48,11 @@ def test_another_query_is_chosen_and_a_key_is_pinned(open_page):
     page.get_by_role("combobox", name="query").select_option("2")
     expect(page.locator(".neurons thead")).to_contain_text("query 2 cat")
     headline = page.locator(".headline")
-    expect(headline).to_have_text(re.compile("^“cat” · “.+” = "))
+    expect(headline).to_have_text(re.compile("^Score of “cat” and “.+”: "))
     page.get_by_role("button", name="6 mat").click()
     shares = numbers(page, 5)
-    expect(headline).to_contain_text("“cat” · “mat” = ")
-    expect(headline.locator("b")).to_have_text(percent(shares[6]))
+    expect(headline).to_contain_text("Score of “cat” and “mat”: ")
+    expect(headline.locator("b").last).to_have_text(percent(shares[6]))
     expect(page.get_by_role("button", name="6 mat")).to_have_attribute("aria-pressed", "true")
     expect(page).to_have_url(re.compile("query=2"))
     expect(page).to_have_url(re.compile("key=6"))
@@ -112,7 +116,7 @@ def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     texts = [text.text for text in svg.findall(".//{*}text")]
     assert texts[0] == f"bert, head {HEAD}: how the weights of “sat” arise: query × key"
-    assert texts[1:7] == [f"query {QUERY} sat, × scale", "key", "key vector k", "q × k", "sum", "weight"]
+    assert texts[1:7] == [f"query {QUERY} sat, times the scale", "key", "key vector k", "q × k", "sum", "weight"]
     for i, (word, score, weight) in enumerate(zip(answer.tokens, scores, answer.weights[0, HEAD, QUERY], strict=True)):
         name, one, other = texts[7 + 3 * i : 10 + 3 * i]
         assert name == f"{i} {word}"

@@ -27,7 +27,7 @@ export function neuronsSvg(neurons, attention, settings, query, title) {
   const keys = largestKeys(neurons.weights, settings.byWeight);
   const [ofQuery, ofKeys, ofProducts] = topsOf(neurons);
   const word = (/** @type {number} */ place) => numbered(attention.columns[place], place);
-  const own = `query ${numbered(attention.rows[query], query)}, × scale`;
+  const own = `query ${numbered(attention.rows[query], query)}, times the scale`;
   const names = CHARACTER * Math.max(own.length, ...keys.map((place) => word(place).length)) + 8;
   const breadth = neurons.query.length * CELL;
   const [products, sums] = [names + breadth + GAP, names + 2 * (breadth + GAP)];

@@ -43,18 +43,19 @@ function Neurons({ attention, settings, set, run, query }) {
   const table = useMemo(() => palette("auto", true), [theme]);
   const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   const shown = value ? largestKeys(value.weights, byWeight) : [];
-  const title = `query ${numbered(attention.rows[query], query)}, × scale`;
+  const title = `query ${numbered(attention.rows[query], query)}`;
   const longest = Math.max(title.length, ...shown.map((place) => numbered(attention.columns[place], place).length));
   const most = Math.max(...shown.map((place) => value?.weights[place] ?? 0)) || 1;
   const tops = useMemo(() => value && topsOf(value), [value]);
   const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
+  const told = value && largestIn(value.products[toldKey(value, settings.key)]);
   const strip = (
     /** @type {string} */ label,
     /** @type {string} */ name,
     /** @type {Float32Array} */ numbers,
     /** @type {number} */ which,
   ) =>
-    html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? null} setPointed=${setPointed} />`;
+    html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? told} setPointed=${setPointed} />`;
   const legend = (/** @type {number} */ which) =>
     html`<${Legend} shown=${{ high: tops?.[which] ?? 1, levels: NO_LEVELS, isDiverging: true }} table=${table} scale="linear" />`;
   return html`<div class="tools">
@@ -69,9 +70,9 @@ function Neurons({ attention, settings, set, run, query }) {
       <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--rows": shown.length + 1 }} onPointerLeave=${() => setPointed(null)}>
       <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
-        <tr><th scope="row">query ${numbered(attention.rows[query], query)}, <small title=${SCALE}>× scale</small></th>
+        <tr><th scope="row">query ${numbered(attention.rows[query], query)}</th>
           <td>${strip("query vector q", "q", value.query, 0)}</td>
-          <td colspan="3"><div class="colours">${legend(0)}<small>times the scale, so that a sum is the score</small></div></td></tr>
+          <td colspan="3"><div class="colours">${legend(0)}<small title=${SCALE}>times the scale: the sum of the products is the score</small></div></td></tr>
         <tr><th scope="col">key</th>
           <th scope="col"><div class="colours">key vector k${legend(1)}</div></th>
           <th scope="col"><div class="colours">q × k${legend(2)}</div></th><th scope="col">sum</th>
@@ -116,14 +117,25 @@ export const topsOf = ({ query, keys, products }) => [[query], keys, products].m
 const topOf = (rows) =>
   rows.reduce((top, row) => row.reduce((most, number) => Math.max(most, Math.abs(number)), top), 0) || 1;
 
-/** A sentence about the score and weight of the selected key, or of the one with the largest weight.
+/** The score and weight of the selected key, or of the one with the largest weight, and the dimension that adds most to the score.
  *  @param {ViewProps["attention"]} attention
  *  @param {import("heed/server/neurons.js").Neurons} neurons @param {number} query @param {number | null} key */
-function sentence({ rows, columns }, { scores, weights, masked }, query, key) {
-  const place = key ?? weights.indexOf(Math.max(...weights));
-  const share = masked[place] ? "masked" : percent(weights[place]);
-  return html`“${rows[query].text}” · “${columns[place].text}” = ${significant(scores[place])}, softmax → <b>${share}</b>`;
+function sentence({ rows, columns }, neurons, query, key) {
+  const { scores, weights, masked, products } = neurons;
+  const place = toldKey(neurons, key);
+  const parts = products[place];
+  const most = largestIn(parts);
+  const after = masked[place] ? "which is masked" : html`<b>${percent(weights[place])}</b> after the softmax`;
+  return html`Score of “${rows[query].text}” and “${columns[place].text}”: <b>${significant(scores[place])}</b>, ${after}
+    ${" "}<small>largest product: ${significant(parts[most])}, in dimension ${most}</small>`;
 }
+
+/** The dimension with the largest absolute number. @param {Float32Array} numbers */
+const largestIn = (numbers) =>
+  numbers.reduce((best, number, l) => (Math.abs(number) > Math.abs(numbers[best]) ? l : best), 0);
+
+/** The key that the sentence is about. @param {import("heed/server/neurons.js").Neurons} neurons @param {number | null} key */
+const toldKey = ({ weights }, key) => key ?? weights.indexOf(Math.max(...weights));
 
 /** The numbers of a vector as squares; pointing shows one, and marks those of its dimension.
  *  @param {{label: string, name: string, numbers: Float32Array, top: number, table: Uint32Array, marked: number | null,
