@@ -285,6 +285,13 @@ export function number(value, digits = 4) {
 /** The change of a metric, with its sign. @param {number} value */
 export const signed = (value) => (value > 0 ? `+${number(value)}` : number(value));
 
+/** How the numbers of a list are written, all with the decimals of the largest. @param {number} largest @param {boolean} hasSign */
+export function alike(largest, hasSign) {
+  const decimals = Math.max(0, 3 - Math.floor(Math.log10(Math.abs(largest) || 1)));
+  if (decimals > 6) return hasSign ? signed : number;
+  return (/** @type {number} */ value) => `${hasSign && value > 0 ? "+" : ""}${minus(value.toFixed(decimals))}`;
+}
+
 /** The share of the change from the unchanged number to that of the other text, as text; "" if it is not meaningful.
  *  @param {Grid} grid @param {number} value */
 export function recovered({ unchanged, source }, value) {

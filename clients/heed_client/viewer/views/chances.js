@@ -17,6 +17,9 @@ export const below = (last) => percent(last).replace(/^(?!<)/, "<\u00a0");
 export function NextTokens({ before, after, title = "Next token", titles = ["unchanged", "changed"] }) {
   const tokens = new Map([...before, ...after].map(({ id, token }) => [id, token])); // those of `before` are first
   const top = Math.max(...[...before, ...after].map(({ probability }) => probability));
+  const isShort = [...tokens.keys()].some(
+    (id) => ![before, after].every((list) => list.some((token) => token.id === id)),
+  );
   const bar = (/** @type {NextToken[]} */ list, /** @type {number} */ id) => {
     const found = list.find((token) => token.id === id);
     const text = found ? percent(found.probability) : below(list[list.length - 1].probability);
@@ -25,5 +28,5 @@ export function NextTokens({ before, after, title = "Next token", titles = ["unc
   return html`<section aria-label="next tokens"><h2>${title}</h2><table class="chances">
     <thead><tr><th scope="col">token</th><th scope="col">${titles[0]}</th><th scope="col">${titles[1]}</th></tr></thead>
     <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${tokenName(token, id)}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
-  </table></section>`;
+  </table>${isShort && html`<p class="note">&lt;: less probable than the ${before.length} that are listed</p>`}</section>`;
 }

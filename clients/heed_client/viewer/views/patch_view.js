@@ -3,6 +3,7 @@ import { html, useId, useMemo, useState } from "vendor/preact.js";
 import {
   ACTIONS,
   actionsOf,
+  alike,
   axesOf,
   cellTitle,
   changedPatch,
@@ -42,6 +43,7 @@ import { HeatMap } from "heed/views/matrix_view.js";
 
 const LISTED = 6; // cells
 const [ROW, HIGHEST] = [30, 104]; // px of a row, at least and at most
+const LOWEST = 40; // px of a row of many columns
 const OF_WIDTH = 24; // between them a row is 1 / OF_WIDTH of the width of the window
 const TALLEST = 0.62; // of the window's height
 const MOST = 20; // times a direction, by the slider
@@ -223,7 +225,7 @@ function GridMap({ grid, settings, change }) {
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} axes=${axes} masked="not measured" whole="whole grid"
+    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid"
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
@@ -282,13 +284,14 @@ function Strongest({ grid }) {
 function Largest({ grid, change }) {
   const listed = useMemo(() => ranked(grid).slice(0, LISTED), [grid]);
   const { indices, choices } = grid;
-  const text = DISTANCES.includes(choices.metric) ? number : signed;
+  const changeOf = (/** @type {{value: number}} */ { value }) => value - grid.unchanged;
+  const text = listed.length ? alike(changeOf(listed[0]), !DISTANCES.includes(choices.metric)) : number;
   const pinned = pinnedIn(grid);
   if (grid.status === "running") return null;
   if (!listed.length) return html`<p class="note">Nothing changes.</p>`;
   return html`<h2>Largest changes</h2><ol class="ranking" aria-label="places by change">${listed.map(
     (one) =>
-      html`<li><button aria-current=${pinned?.row === one.row && pinned.column === one.column} onClick=${() => change({ cell: [indices[0][one.row], indices[1][one.column]] })}>${cellTitle(grid, one)} <b>${text(one.value - grid.unchanged)}</b></button></li>`,
+      html`<li><button aria-current=${pinned?.row === one.row && pinned.column === one.column} onClick=${() => change({ cell: [indices[0][one.row], indices[1][one.column]] })}>${cellTitle(grid, one)} <b>${text(changeOf(one))}</b></button></li>`,
   )}</ol>`;
 }
 
