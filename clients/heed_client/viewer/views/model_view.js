@@ -16,7 +16,7 @@ import { HeatMap } from "heed/views/matrix_view.js";
 
 const SORTS = {
   layer: "layer and head",
-  entropy: "entropy",
+  entropy: "entropy, in nats",
   distance: "mean distance",
   first: "share on the first token",
   diagonal: "share on the diagonal",
@@ -181,7 +181,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   const isSelected = layer === settings.layer && head === settings.head; // framed, and Tab reaches it
   return html`<button data-head=${`${layer}.${head}`} tabindex=${isSelected ? 0 : -1} aria-current=${isSelected} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""} ${isLarge ? "large" : ""}`} onClick=${open}
     aria-label=${`${caption}: ${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
-    <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
+    <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html`: <b>${number.toFixed(2)}</b>`}</span>
   </button>`;
 }
 

@@ -248,8 +248,8 @@ function drawMarkedWords(context, scene, cells, row, column) {
 function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h }, axis, index, isMarked) {
   const isRow = axis === "row";
   if (!(isRow ? isWithin(index, y, h, plot.height) : isWithin(index, x, w, plot.width))) return;
-  const { font } = plot;
   const isLevel = !isRow && plot.isLevel;
+  const font = !isRow && !isLevel && w < LINE ? SMALL - 1 : plot.font;
   context.font = fontOf(font);
   const room = isRow ? plot.left : isLevel ? w : plot.top;
   const text = words.fit(context, (isRow ? rows : columns)[index], room - GAP - 2);
