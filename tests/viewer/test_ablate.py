@@ -1,15 +1,19 @@
 """The view Ablate: heads are switched off, and what changes is compared with the server's own answers."""
 
+import io
 import json
 import re
+from functools import partial
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
 from tests.support.texts import SPECIAL, WORDS
+from tests.support.waiting import until
 from tests.viewer.pages import percent, softmax, take, violations
 
 MODEL = "model=encoder&view=ablate"
@@ -175,6 +179,33 @@ def test_a_saved_page_says_which_heads_are_off(open_page, open_file, tmp_path):
     expect(note).to_have_text("1 of 8 heads is switched off.")  # it has no other run
     button.click()
     expect(button).to_have_count(0)
+
+
+@pytest.mark.parametrize("view", ["ablate", "model"])
+def test_no_cell_is_lost_in_a_picture_smaller_than_its_cells(open_page, view):
+    """Each head has one weight of nearly 1, all others are 1 / 63 or less."""
+    heads, length = 12, 63
+    scores = np.zeros((heads, length, length))
+    places = [(5 * head, 62 - 5 * head - head % 3) for head in range(heads)]
+    for head, place in enumerate(places):
+        scores[head][place] = 30
+    query, key = scores * np.sqrt(length), np.broadcast_to(np.eye(length), scores.shape)
+    fields = {"query": query, "key": key, "value": key}
+    tensors = {"words": [f"w{i}" for i in range(length)], **{name: one[None].tolist() for name, one in fields.items()}}
+    page = open_page(f"model=scaled_dot_product&sentence=true&view={view}&palette=greys", tensors=tensors)
+    canvas = page.locator(".thumbnail canvas")
+    expect(canvas).to_have_count(heads)
+    for width in (390, 1280):  # the pictures are drawn again
+        page.set_viewport_size({"width": width, "height": 900})
+        size = canvas.first.bounding_box()["width"]
+        pooled = f"(all) => all.every(({{ width }}) => width <= {min(size + 1, length)})"
+        until(partial(canvas.evaluate_all, pooled))
+        for head, (row, column) in enumerate(places):
+            grey = np.asarray(Image.open(io.BytesIO(canvas.nth(head).screenshot())).convert("L"))
+            found = np.argwhere(grey < 64)
+            assert len(found)
+            centre = (np.array([row, column]) + 0.5) / length
+            np.testing.assert_allclose((found.mean(0) + 0.5) / len(grey), centre, atol=2 / size)
 
 
 def test_with_the_keyboard_and_by_layer(open_page):

@@ -1,9 +1,11 @@
 // Functions for all drawn views: sharp canvases, one drawing per frame, the colours of the theme, words that fit.
-import { showSmall } from "heed/data/display.js";
+import { showSmall, strength } from "heed/data/display.js";
+import { cellOf } from "heed/data/matrix.js";
 import { isPrinting, onPrint, palette, picture, picturePalette } from "heed/data/palettes.js";
 import { options, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
@@ -59,6 +61,15 @@ export function useFrame(draw) {
   }, []);
 }
 
+/** @param {ResizeObserver} observer @param {Element} element */
+function observe(observer, element) {
+  try {
+    observer.observe(element, { box: "device-pixel-content-box" });
+  } catch {
+    observer.observe(element); // in Safari
+  }
+}
+
 /**
  * The size of an element in CSS pixels, 0 x 0 before it exists, the window's height, and the device's pixel ratio.
  * @param {{current: Element | null}} ref
@@ -73,11 +84,7 @@ export function useSize(ref) {
       setSize((before) => (JSON.stringify(before) === JSON.stringify(now) ? before : now));
     };
     const observer = new ResizeObserver(measure);
-    try {
-      observer.observe(element, { box: "device-pixel-content-box" });
-    } catch {
-      observer.observe(element); // in Safari
-    }
+    observe(observer, element);
     addEventListener("resize", measure);
     measure();
     return () => {
@@ -154,10 +161,57 @@ export class Words {
   }
 }
 
-/** A head's small picture, a pixel for each weight. @param {HTMLCanvasElement} canvas @param {Matrix} matrix
+/** What is drawn, m x n pixels of it, and the size of the canvas in the device's pixels, 0 before it is known.
+ *  @typedef {{shown: Shown, colours: Uint32Array, m: number, n: number, width: number, height: number}} Small */
+/** @type {WeakMap<Element, Small>} */
+const smallPictures = new WeakMap();
+
+/** A head's small picture, a pixel for each weight; where it is smaller, a pixel shows the strongest of its weights.
+ *  @param {HTMLCanvasElement} canvas @param {Matrix} matrix
  *  @param {Attention} attention @param {Settings} settings @param {number} [globalMax] */
 export function paintSmall(canvas, matrix, attention, settings, globalMax) {
-  const { m, n, levels, isDiverging } = showSmall(matrix, attention, settings, globalMax);
+  const shown = showSmall(matrix, attention, settings, globalMax);
+  const { width = 0, height = 0 } = smallPictures.get(canvas) ?? {};
+  const isNew = !smallPictures.has(canvas);
+  const [m, n] = [fitting(shown.m, height), fitting(shown.n, width)];
+  const small = { shown, colours: palette(settings.palette, shown.isDiverging), m, n, width, height };
+  smallPictures.set(canvas, small);
+  drawSmall(canvas, small);
+  if (isNew) observe(resized, canvas);
+}
+
+/** @param {HTMLCanvasElement} canvas @param {Small} small */
+function drawSmall(canvas, { shown, colours, m, n }) {
   [canvas.width, canvas.height] = [n, m];
-  canvas.getContext("2d")?.putImageData(picture(levels, m, n, palette(settings.palette, isDiverging)), 0, 0);
+  canvas.getContext("2d")?.putImageData(picture(strongestOf(shown, m, n), m, n, colours), 0, 0);
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target, contentRect, devicePixelContentBoxSize: exact } of entries) {
+    const canvas = /** @type {HTMLCanvasElement} */ (target);
+    const small = smallPictures.get(canvas);
+    if (!small) continue;
+    small.width = exact?.[0].inlineSize ?? Math.floor(contentRect.width * devicePixelRatio);
+    small.height = exact?.[0].blockSize ?? Math.floor(contentRect.height * devicePixelRatio);
+    const [m, n] = [fitting(small.shown.m, small.height), fitting(small.shown.n, small.width)];
+    const isCleared = canvas.width !== small.n || canvas.height !== small.m;
+    if (isCleared || (m === small.m && n === small.n)) continue;
+    [small.m, small.n] = [m, n];
+    drawSmall(canvas, small);
+  }
+});
+
+/** How many cells are drawn. @param {number} count @param {number} pixels  of the canvas, 0 if it is not shown */
+const fitting = (count, pixels) => (pixels > 0 ? Math.min(count, pixels) : count);
+
+/** The strongest level of each of m x n parts; a part is masked if all of it is. @param {Shown} shown @param {number} m @param {number} n */
+function strongestOf(shown, m, n) {
+  if (m === shown.m && n === shown.n) return shown.levels;
+  const pooled = new Float32Array(m * n).fill(NaN);
+  shown.levels.forEach((level, at) => {
+    const [row, column] = [Math.floor(at / shown.n), at % shown.n];
+    const part = cellOf(row, shown.m, m) * n + cellOf(column, shown.n, n);
+    if (Number.isNaN(pooled[part]) || strength(shown, level) > strength(shown, pooled[part])) pooled[part] = level;
+  });
+  return pooled;
 }
