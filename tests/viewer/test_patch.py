@@ -355,14 +355,17 @@ def test_an_encoder_shows_distances(open_page, heed):
     page = open_page(urlencode(query))
     expect_measured(page, 7)
     changed = [{**PATCHED, "layers": 0, "positions": 2}]
-    vectors = [
-        heed.attend("bert", text=TEXT, outputs=["embedding"], **more).embedding
+    answers = [
+        heed.attend("bert", text=TEXT, outputs=["embedding", "output"], **more)
         for more in ({}, {"interventions": changed})
     ]
-    before, after = (np.ravel(vector).astype(float) for vector in vectors)
+    before, after = (np.ravel(answer.embedding).astype(float) for answer in answers)
     distance = 1 - before @ after / np.linalg.norm(before) / np.linalg.norm(after)
     assert table(page)[2][0, 2] == pytest.approx(distance, abs=1e-6)
-    expect(page.get_by_role("region", name="change of the output")).to_be_visible()
+    before, after = (np.asarray(answer.output, float).reshape(7, -1) for answer in answers)
+    shares = np.linalg.norm(after - before, axis=-1) / np.linalg.norm(before, axis=-1)
+    chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
+    expect(chips).to_have_text([re.compile(rf" {re.escape(percent(share))}$") for share in shares])
     expect(page.get_by_role("tab", name="Lens")).to_have_count(0)
 
 

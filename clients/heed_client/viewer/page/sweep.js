@@ -30,7 +30,7 @@ import { usePromise, useSettled } from "heed/views/hooks.js";
  * @typedef {object} CellRun  the effects of one cell's change
  * @property {[number, number]} cell @property {boolean} [isStale]  of the sweep before
  * @property {{title: string, before: NextToken[], after: NextToken[]} | null} tokens
- * @property {{word: string, cosine: number, largest: number}[] | null} outputs  of each token, if the model predicts no next tokens
+ * @property {{word: string, cosine: number, share: number}[] | null} outputs  of each token, if the model predicts no next tokens
  */
 /**
  * @typedef {object} SweepState  the content of the view; a saved page has no actions

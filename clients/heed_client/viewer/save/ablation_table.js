@@ -4,9 +4,10 @@ import { changesOf, distance, measuredEffects, nextTokens, outputOf, runWhole } 
 /**
  * @param {import("heed/views/hooks.js").Run} run
  * @returns {Promise<{heads: {layer: number, head: number, off: boolean, largest_change: number | null, effect: number | null}[],
- *   tokens: {token: string, cosine: number, largest_change: number}[] | null,
+ *   tokens: {token: string, cosine: number, relative_change: number}[] | null,
  *   next_tokens: {before: import("heed/server/ablation.js").NextToken[], after: import("heed/server/ablation.js").NextToken[]} | null}>}
- *   largest_change: of a weight, or of a number of the output; effect: the change of the output without this head alone, null = not measured
+ *   largest_change: of a weight; relative_change: the length of the change of a token's output, as a share of its length;
+ *   effect: the same of the whole output, without this head alone, null = not measured
  */
 export async function ablationOf(run) {
   const { model, input, attention, settings } = run;
@@ -31,8 +32,8 @@ export async function ablationOf(run) {
     heads,
     tokens: isOfTokens
       ? rows.map((row, i) => {
-          const { cosine, largest } = distance(row, output.rows[i]);
-          return { token: rows.length === labels.length ? labels[i].text : String(i), cosine, largest_change: largest };
+          const { cosine, share } = distance(row, output.rows[i]);
+          return { token: rows.length === labels.length ? labels[i].text : String(i), cosine, relative_change: share };
         })
       : null,
     next_tokens: before.tokens && tokens ? { before: before.tokens, after: tokens } : null,

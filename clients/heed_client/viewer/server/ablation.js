@@ -131,7 +131,7 @@ function moved(before, after) {
       whole += number ** 2;
     }),
   );
-  return whole ? Math.sqrt(change / whole) : Number(change > 0);
+  return shareOf(change, whole);
 }
 
 /** The most probable next tokens of a language model; null for other models.
@@ -143,15 +143,20 @@ export async function nextTokens(model, settings, input) {
   return answer.next_tokens;
 }
 
-/** Cosine similarity and largest absolute difference of two vectors; two of zeros are alike.
+/** Cosine similarity of two vectors, two of zeros are alike; and the length of their difference, as a share of the first.
  *  @param {Float32Array} one @param {Float32Array} other */
 export function distance(one, other) {
-  let [product, first, second, largest] = [0, 0, 0, 0];
+  let [product, first, second, change] = [0, 0, 0, 0];
   for (let i = 0; i < one.length; i++) {
     product += one[i] * other[i];
     first += one[i] ** 2;
     second += other[i] ** 2;
-    largest = Math.max(largest, Math.abs(one[i] - other[i]));
+    change += (other[i] - one[i]) ** 2;
   }
-  return { cosine: first && second ? product / Math.sqrt(first * second) : Number(first === second), largest };
+  const cosine = first && second ? product / Math.sqrt(first * second) : Number(first === second);
+  return { cosine, share: shareOf(change, first) };
 }
+
+/** The length of a change as a share of the length before; 1 if there was nothing before.
+ *  @param {number} change @param {number} before  squares of the lengths */
+const shareOf = (change, before) => (before ? Math.sqrt(change / before) : Number(change > 0));

@@ -12,7 +12,7 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format, isOfWeights, minus, percent, points, significant, withoutUnit } from "heed/data/display.js";
+import { format, isOfWeights, minus, percent, points, withoutUnit } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
@@ -309,24 +309,20 @@ function Outputs({ labels, before, after }) {
   return html`<${OutputChanges} each=${each} />`;
 }
 
-/** The change of the output of each token. @param {{each: {word: string, cosine: number, largest: number}[]}} props */
+/** The change of the output of each token. @param {{each: {word: string, cosine: number, share: number}[]}} props */
 export function OutputChanges({ each }) {
   useTheme(); // draws again when it changes
-  const brief = (/** @type {number} */ size) => {
-    const text = size.toPrecision(2);
-    return text.includes("e") ? significant(Number(text)) : text;
-  };
-  const top = Math.max(...each.map(({ largest }) => largest)) || 1;
+  const top = Math.max(...each.map(({ share }) => share)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
-    <p class="note">The largest change of one number of the token’s vector, which gives the colour.</p>
+    <p class="note">Relative to the length of the token’s vector: ‖after − before‖ / ‖before‖.</p>
     <ol class="chips">${each.map(
       ({
         word,
         cosine,
-        largest,
+        share,
       }) => html`<li title=${`cosine similarity of the vectors before and after: ${minus(cosine.toFixed(4))}`}
-      style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${word}</b> ${brief(largest)}</li>`,
+      style=${{ background: css(colours, share / top), color: textOn(colours, share / top) }}>
+      <b>${word}</b> ${percent(share)}</li>`,
     )}</ol></section>`;
 }
