@@ -132,21 +132,54 @@ def test_every_head_is_measured(open_page, heed):
         shares[layer, head] = share = np.linalg.norm(other - output) / np.linalg.norm(output)
         said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f}\u00a0%: switch off layer {layer}, head {head}"
         expect(page.get_by_role("button", name=said)).to_be_visible()
-    expect(page.locator(".results")).to_contain_text("when only this head is off")
+        switch = page.locator(f"[data-kind=switch][data-place='{layer}.{head}']")
+        expect(switch).to_have_text(percent(share).removesuffix("\u00a0%"))
+    expect(page.get_by_role("heading", name="Effect on the output, by head")).to_be_visible()
     layer, head = divmod(int(shares.argmax()), 4)
     said = f"The output moves most without layer {layer}, head {head}: {percent(shares.max())}"
     expect(page.locator(".ablate > .headline")).to_have_text(said)
     ranked = page.get_by_role("list", name="heads by effect").get_by_role("button")
-    order = [f"layer {at // 4}, head {at % 4} " for at in np.argsort(-shares, axis=None)]
+    order = [f"layer {at // 4}, head {at % 4} " for at in np.argsort(-shares, axis=None)[:6]]
     expect(ranked).to_have_text([re.compile(f"^{name}") for name in order])
     ranked.nth(1).click()
     expect(ranked.nth(1)).to_have_attribute("aria-pressed", "true")
     layer, head = divmod(int(np.argsort(-shares, axis=None)[1]), 4)
     expect(off(page, layer, head)).to_have_attribute("aria-pressed", "true")
+    expect(off(page, layer, head)).to_have_text("off")
     expect(page.get_by_role("region", name="change of the output")).to_be_visible()
     table = np.array([line.split(",") for line in take(page, "CSV").path().read_text().split()])
     assert [*table[0]] == ["layer", "head", "off", "largest_change", "effect"]
     np.testing.assert_allclose(table[1:, 4].astype(float), shares.ravel(), rtol=1e-5)
+
+
+def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
+    page = open_page(f"{MODEL}&ablated=[[0,1]]", viewport={"width": 1440, "height": 900})
+    maps, switches = page.locator(".results .sides"), page.locator("[data-kind=switch]")
+    expect(maps).to_be_visible()
+    place = maps.bounding_box()
+    answered, waiting = 1, []
+
+    def answer(route):
+        nonlocal answered
+        answered -= 1
+        if answered >= 0:
+            route.continue_()
+        else:
+            waiting.append(route)
+
+    page.route("**/infer", answer)
+    page.get_by_role("button", name="measure every head").click()
+    expect(page.locator(".heads-tools")).to_contain_text("1 of 8 heads measured")
+    expect(switches.filter(has_text=re.compile(r"^[\d.<\s]+$"))).to_have_count(1)
+    expect(off(page, 0, 1)).to_have_text("off")
+    expect(page.locator(".effects")).to_have_count(0)
+    answered = 8
+    for route in waiting:
+        route.continue_()
+    grid, effects = (page.locator(name) for name in (".grid-of-heads", ".effects"))
+    expect(effects).to_be_visible()
+    assert maps.bounding_box() == place
+    assert effects.bounding_box()["y"] >= grid.bounding_box()["y"] + grid.bounding_box()["height"]
 
 
 def test_the_numbers_are_saved(open_page, answers):

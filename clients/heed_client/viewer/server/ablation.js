@@ -77,18 +77,19 @@ export function changeShown(changes, { layer, head }, isChosen) {
  * The effect of each head: the change of the output when only this head is switched off, as the length of the change
  * divided by the output's own length, over all tokens.
  * @param {Model} model @param {Settings} settings @param {Input} input @param {number} layers @param {number} heads
- * @param {Output} before  with all heads on @param {AbortSignal} signal @param {(count: number) => void} tell  is called with the number of measured heads
+ * @param {Output} before  with all heads on @param {AbortSignal} signal
+ * @param {(effects: (number | null)[][], count: number) => void} tell  is called with the effects of the measured heads, null for others
  * @returns {Promise<number[][]>} [layers][heads]
  */
 export async function effectsOf(model, settings, input, layers, heads, before, signal, tell) {
-  const effects = Array.from({ length: layers }, () => new Array(heads).fill(0));
+  const effects = Array.from({ length: layers }, () => new Array(heads).fill(null));
   let [next, count] = [0, 0];
   const work = async () => {
     for (let at = next++; at < layers * heads; at = next++) {
       const [layer, head] = [Math.floor(at / heads), at % heads];
       const after = await outputOf(model, { ...settings, ablated: [[layer, head]] }, input, signal);
-      if (after) effects[layer][head] = moved(before, after);
-      tell(++count);
+      effects[layer][head] = after ? moved(before, after) : 0;
+      tell(structuredClone(effects), ++count);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));

@@ -29,10 +29,12 @@ import { SideBySide } from "heed/views/side_by_side.js";
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
-const LISTED = 8; // heads
+const LISTED = 8; // heads by change
+const MOST_EFFECTS = 6; // heads by effect
+const RELATIVE = "‖after − before‖ / ‖before‖".replaceAll(" ", "\u00a0"); // no line break divides it
 
 /** @typedef {import("heed/server/ablation.js").Change} Change */
-/** @typedef {{[layer: number]: number[]}} Effects  of each head on the output */
+/** @typedef {(number | null)[][]} Effects  of each head on the output [layers][heads], null if it is not measured yet */
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
  *    `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
@@ -92,7 +94,7 @@ export function AblateView({ attention, settings, set, run }) {
         wanted.ablated.length === 0
           ? attention.isWhole &&
             attention.isSmall &&
-            html`<${LargeHead} key=${measured.effects === null} attention=${attention} settings=${at} set=${set} />`
+            html`<${LargeHead} attention=${attention} settings=${at} set=${set} />`
           : html`<div style=${{ visibility }}>${heads && html`<${Ranking} ...${heads} /><${Head} ...${heads} />`}</div>`
       }<//>
     <div style=${{ visibility }}>${tokens && changed}</div>`;
@@ -132,8 +134,8 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
     tell({});
     try {
       const { layers, heads } = attention;
-      const count = (/** @type {number} */ count) => tell({ count });
-      const effects = await effectsOf(model, settings, input, layers, heads, before, signal, count);
+      const arrived = (/** @type {Effects} */ effects, /** @type {number} */ count) => tell({ effects, count });
+      const effects = await effectsOf(model, settings, input, layers, heads, before, signal, arrived);
       keepEffects({ model, settings, request }, effects);
       tell({ effects, count: -1 });
     } catch (error) {
@@ -165,7 +167,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
   const current = shown ?? (ablated.length ? null : settings);
   const top = changes[0]?.largest ?? 0;
   const { effects, count } = measured;
-  const most = effects ? Math.max(...Object.values(effects).flat()) || 1 : 1;
+  const most = Math.max(...(effects ?? []).flatMap((row) => row.map(Number))) || 1;
   const [focused, setFocused] = useState(""); // Tab reaches one picture and one switch, arrow keys the others
   const { layer, head } = placeNamed(focused);
   const isThere = focused !== "" && layer < layers && head < heads;
@@ -191,12 +193,13 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
     layer <= firstOff &&
     firstOff < layers - 1 && // else no layer can change
     !changes.some((change) => change.layer === layer && change.largest > LEAST);
-  const strongest = effects
-    ? Object.values(effects)
-        .flatMap((row, layer) => row.map((effect, head) => ({ layer, head, effect })))
-        .sort((one, other) => other.effect - one.effect)
-        .slice(0, LISTED)
-    : null;
+  const strongest =
+    effects && count === null
+      ? effects
+          .flatMap((row, layer) => row.map((effect, head) => ({ layer, head, effect: Number(effect) })))
+          .sort((one, other) => other.effect - one.effect)
+          .slice(0, MOST_EFFECTS)
+      : null;
   return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
@@ -229,15 +232,18 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
-              aria-label=${label} onClick=${() => toggle(layer, head)}>${effect === null ? state : withoutUnit(percent(effect))}</button></td>`;
+              aria-label=${label} onClick=${() => toggle(layer, head)}>${off || effect === null ? state : withoutUnit(percent(effect))}</button></td>`;
         })}</tr>`,
-      )}</tbody></table></div>${below}</div><div class="results">
-      ${
-        effects &&
-        html`<p class="note">Percentages show how far the output moves when only this head is off, relative to the norm of the output. A click switches a head off.</p>
-        <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
-      }${children}</div></div>`;
+      )}</tbody></table></div>
+      ${strongest && html`<${EffectsList} layers=${layers} strongest=${strongest} isOff=${isOff} toggle=${toggle} />`}${below}</div><div class="results">${children}</div></div>`;
 }
+
+/** The heads with the largest effects, as switches.
+ *  @param {{layers: number, strongest: {layer: number, head: number, effect: number}[], isOff: (layer: number, head: number) => boolean, toggle: (layer: number, head: number) => void}} props */
+const EffectsList = ({ layers, strongest, isOff, toggle }) =>
+  html`<section class="effects"><h2>Effect on the output, by head</h2>
+    <p class="note">Relative change with only this head off. A click switches the head off.</p>
+    <ol class="ranking" aria-label="heads by effect">${strongest.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol></section>`;
 
 /** Switches all heads of a layer off, or on if all are off. @param {{layer: number, isOff: boolean, set: (off: boolean) => void}} props */
 function LayerSwitch({ layer, isOff, set }) {
@@ -315,7 +321,7 @@ export function OutputChanges({ each }) {
   const top = Math.max(...each.map(({ share }) => share)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
-    <p class="note">Relative to the length of the token’s vector: ‖after − before‖ / ‖before‖.</p>
+    <p class="note">${RELATIVE} of the token’s vector.</p>
     <ol class="chips">${each.map(
       ({
         word,
