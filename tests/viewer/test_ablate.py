@@ -182,6 +182,15 @@ def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
     assert effects.bounding_box()["y"] >= grid.bounding_box()["y"] + grid.bounding_box()["height"]
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_first_line_is_where_other_views_have_it(open_page, width):
+    page = open_page(MODEL, viewport={"width": width, "height": 900}, closed=True)
+    expect(page.locator(".ablate > .note").first).to_be_visible()
+    gap = "(view) => view.firstElementChild.getBoundingClientRect().top - view.getBoundingClientRect().top"
+    assert page.eval_on_selector(".view.ablate", gap) < 1
+    expect(page.locator("[data-kind=switch]").first).to_have_css("border-top-color", "rgba(0, 0, 0, 0)")  # it is on
+
+
 def test_the_numbers_are_saved(open_page, answers):
     (before, output), (after, other) = answers
     page = open_page(f"{MODEL}&ablated=[[0,1]]")
