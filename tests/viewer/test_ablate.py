@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
 from tests.support.texts import SPECIAL, WORDS
 from tests.support.waiting import until
-from tests.viewer.pages import percent, softmax, take, violations
+from tests.viewer.pages import choose, percent, softmax, take, violations
 
 MODEL = "model=encoder&view=ablate"
 
@@ -248,6 +248,23 @@ def test_no_cell_is_lost_in_a_picture_smaller_than_its_cells(open_page, view):
             assert len(found)
             centre = (np.array([row, column]) + 0.5) / length
             np.testing.assert_allclose((found.mean(0) + 0.5) / len(grey), centre, atol=2 / size)
+
+
+def test_rounding_of_weights_of_a_long_text_is_no_change(open_page, heed, tmp_path):
+    """Small pictures of more than 64 tokens have 8 bits."""
+    vocabulary = heed.describe("encoder").config["vocab_size"]
+    mask = np.array([[1, 0, 1, 1], [1] * 4])
+    for seed in range(20):
+        ids = np.random.default_rng(seed).integers(vocabulary, size=(1, 80))
+        one, other = (heed.attend("encoder", input_ids=ids, head_mask=on).weights for on in (np.ones((2, 4)), mask))
+        if one.max() != other.max():  # they have different steps
+            break
+    np.save(tmp_path / "input_ids.npy", ids)
+    page = open_page(f"{MODEL}&ablated=[[0,1]]")
+    choose(page, tmp_path / "input_ids.npy")
+    expect(page.get_by_role("region", name="change of the output").get_by_role("listitem")).to_have_count(80)
+    names = page.locator(".results .ranking button")
+    expect(names).to_have_text([re.compile("^layer 1, ")] * 4)
 
 
 def test_with_the_keyboard_and_by_layer(open_page):

@@ -59,7 +59,8 @@ export function changesOf(attention, before, ablated) {
       difference(other, one),
       (row, column) => isMasked(row, column) && isMaskedNow(row, column),
     );
-    return { layer, head, matrix, largest: largestChange(matrix.values) };
+    const largest = largestChange(matrix.values);
+    return { layer, head, matrix, largest: largest > matrix.error ? largest : 0 }; // 8-bit weights may differ by rounding
   });
   return all
     .filter(({ layer, head }) => !off.has(String([layer, head])))
