@@ -31,6 +31,7 @@ MODELS = {  # the family, and what its preprocessor_config.json has
     ),
 }
 CANVAS = ".picture > canvas"
+GROWTH = 0.7  # of the opacity with a level
 VALUES = np.random.default_rng(5).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)  # of a picture
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
@@ -131,7 +132,7 @@ def test_weights_of_a_dropped_picture_are_those_of_the_server(open_model, vision
     ends = page.locator(".legend small").all_inner_texts()
     assert (ends[0], ends[-1]) == ("0", percent(row[1:].max()))
     each = lambda values: np.repeat(np.repeat(values, SIDE, 0), SIDE, 1)  # noqa: E731  of a patch's pixels
-    over, shares = each(255 * colormaps["viridis"](levels)[..., :3]), each(levels)[..., None]
+    over, shares = each(255 * colormaps["viridis"](levels)[..., :3]), each(levels**GROWTH)[..., None]
     grey = VALUES @ [0.3, 0.59, 0.11]  # the luminance of CSS's blend modes
     for opacity in (1, 0.5):  # where the weight is low, the picture is seen, with less colour
         page.get_by_role("slider", name="colour strength").fill(str(opacity))
@@ -271,10 +272,11 @@ def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):
     tinted = [one for one in drawing.findall(f"{name}rect") if one.get("fill-opacity")]
     patches = [one for one in tinted if not one.get("rx")]
     shares = [float(one.get("fill-opacity")) for one in patches]
-    np.testing.assert_allclose(shares, weights / weights.max(), atol=6e-3)
+    np.testing.assert_allclose(shares, (weights / weights.max()) ** GROWTH, atol=6e-3)
     last = drawing.findall(f"{name}g/{name}rect")[-1]  # of the scale
     assert last.get("fill") == patches[weights.argmax()].get("fill")
     assert last.get("fill-opacity") == "1"
+    assert last.get("fill") == "rgb(107 0 88)"  # purple, which pictures rarely have
     assert "what row 1, column 2 looks at" in "".join(drawing.itertext())
 
 

@@ -77,7 +77,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     assert chip.get("fill-opacity") == "1"  # the scale ends below its weight
     shares = [float(rect.get("fill-opacity")) for rect in patches]
     high = max(max(row(one, "cross_weights")[1:]) for one in answer["generated"])  # one scale for all words
-    np.testing.assert_allclose(shares, [0.8 * weight / high for weight in weights], atol=6e-3)
+    np.testing.assert_allclose(shares, [0.8 * (weight / high) ** 0.7 for weight in weights], atol=6e-3)
     assert drawing.find(f"{SVG}filter").get("color-interpolation-filters") == "sRGB"  # colours as on the page
     small = drawing.find(f"{SVG}g/{SVG}svg")
     largest = [percent(max(row(one, "cross_weights")[1:])) for one in answer["generated"]]

@@ -63,9 +63,9 @@ function mixed(from, to, share) {
 /** Violet and orange, like PuOr, with a dark middle, where most cells are. @param {number} level */
 const darkDiverging = (level) => mixed(BACK_DARK, level < 0.5 ? "#b9a5ff" : "#ffb454", Math.abs(2 * level - 1) ** 0.8);
 
-/** Yellow to red: over a picture, whose sky and shadows are blue more often. @param {number} level */
-const heat = (level) =>
-  level < 0.5 ? mixed("#ffe45c", "#ff8c1a", 2 * level) : mixed("#ff8c1a", "#c8102e", 2 * level - 1);
+/** Pink to purple: over a picture, which rarely has these colours. @param {number} level */
+const magenta = (level) =>
+  level < 0.5 ? mixed("#ff9be0", "#e60f9e", 2 * level) : mixed("#e60f9e", "#6b0058", 2 * level - 1);
 
 /** @type {Record<string, (level: number) => string>} */
 const DIVERGING = { puor: interpolatePuOr, dark: darkDiverging };
@@ -87,7 +87,7 @@ export function palette(name, isDiverging = false, isOnDark = isDark()) {
 /** The same for patches of a picture, which is seen below low levels.
  *  @param {string} name @param {boolean} [isDiverging] @param {boolean} [isOnDark] */
 export const picturePalette = (name, isDiverging = false, isOnDark = isDark()) =>
-  isDiverging || Object.hasOwn(SEQUENTIAL, name) ? palette(name, isDiverging, isOnDark) : tableOf("heat", heat);
+  isDiverging || Object.hasOwn(SEQUENTIAL, name) ? palette(name, isDiverging, isOnDark) : tableOf("magenta", magenta);
 
 /** @param {string} name @param {(level: number) => string} interpolate */
 function tableOf(name, interpolate) {

@@ -1,5 +1,5 @@
 // The weights of a picture's patches.
-import { largest, levelOf, valueText } from "heed/data/display.js";
+import { largest, levelOf, strength, valueText } from "heed/data/display.js";
 
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -10,6 +10,11 @@ import { largest, levelOf, valueText } from "heed/data/display.js";
  * @property {Uint8Array} hidden  1 = it is hidden
  * @property {number} high  value of the strongest colour: the largest of a patch, in this picture or in all of a text @property {boolean} isDiverging
  */
+
+const GROWTH = 0.7; // below 1: low weights are seen on a picture, too
+
+/** The opacity of a level's colour over a picture. @param {Pick<Shown, "isDiverging">} shown @param {number} level */
+export const cover = (shown, level) => strength(shown, level) ** GROWTH;
 
 /** The place of a patch in words. @param {number} patch  from 0, row by row @param {number} columns */
 export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;

@@ -1,7 +1,7 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
-import { isOfWeights, LOOKS, strength, ticks, valueText } from "heed/data/display.js";
+import { isOfWeights, LOOKS, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
-import { beyond, inQuotes, strongest, weightsOf } from "heed/data/picture.js";
+import { beyond, cover, inQuotes, strongest, weightsOf } from "heed/data/picture.js";
 import {
   colourScale,
   heading,
@@ -91,7 +91,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, text = "")
     ring,
     place === null
       ? ""
-      : `<g>${colourScale(table, named, EDGE, top + height + EDGE, (level) => opacity * strength(weights, level))}</g>`,
+      : `<g>${colourScale(table, named, EDGE, top + height + EDGE, (level) => opacity * cover(weights, level))}</g>`,
     lower && `<g transform="translate(0 ${top + height + under})">${lower}</g>`,
   ]);
 }
@@ -109,7 +109,7 @@ function coloured(drawing, [width, height], weights, table, opacity, left, top) 
   const colours = Array.from({ length: drawing.end - drawing.special }, (_, i) => {
     const level = weights.levels[drawing.special + i];
     const isHidden = weights.hidden[drawing.special + i] === 1;
-    const share = isHidden ? 0 : round(opacity * strength(weights, level));
+    const share = isHidden ? 0 : round(opacity * cover(weights, level));
     const fill = `fill="${css(table, level)}" fill-opacity="${share}"`;
     return patch(drawing, drawing.special + i, left, top, fill);
   });
@@ -155,7 +155,7 @@ function tokensBeside(weights, labels, drawing, settings, error, breadth, held) 
     if (x > EDGE && x + width > breadth) [x, y] = [EDGE, y + CHIP + GAP];
     const left = x;
     x += width + GAP;
-    const opacity = isMasked ? 0 : round(strength(weights, level));
+    const opacity = isMasked ? 0 : round(cover(weights, level));
     const colour = isMasked ? "#555" : textOn(table, level, opacity, false);
     const frame = place === held ? MARKED : special ? DASHED : 'stroke="#999" stroke-width=".5"';
     return (

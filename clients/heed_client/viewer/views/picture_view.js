@@ -1,7 +1,7 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { isOfWeights, LOOKS, LOOKS_MOST, percent, strength, valueText } from "heed/data/display.js";
-import { beyond, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { isOfWeights, LOOKS, LOOKS_MOST, percent, valueText } from "heed/data/display.js";
+import { beyond, cover, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { openingToken } from "heed/data/tokens.js";
 import { css, textOn } from "heed/data/palettes.js";
 import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
@@ -168,7 +168,7 @@ export function OtherTokens({ labels, weights, drawing, table, kind, error, plac
         const isHidden = weights?.hidden[position] === 1;
         const level = weights && !isHidden ? weights.levels[position] : NaN;
         const isMasked = weights !== null && !isHidden && Number.isNaN(level);
-        const opacity = weights ? strength(weights, level) : 0; // as that of patches
+        const opacity = weights ? cover(weights, level) : 0; // as that of patches
         const colours = level === level && {
           background: css(table, level, opacity),
           color: textOn(table, level, opacity),

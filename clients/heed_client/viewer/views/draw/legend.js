@@ -1,7 +1,8 @@
 // The legend of a view's colours.
 import { html, useMemo } from "vendor/preact.js";
-import { strength, ticks } from "heed/data/display.js";
+import { ticks } from "heed/data/display.js";
 import { css, PALE } from "heed/data/palettes.js";
+import { cover } from "heed/data/picture.js";
 
 const STOPS = 16; // of the gradient
 
@@ -22,9 +23,9 @@ export function Legend({
   const { high, levels, isDiverging } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
   const gradient = useMemo(() => {
-    const cover = (/** @type {number} */ level) =>
-      opacity === undefined ? 1 : opacity * strength({ isDiverging }, level);
-    const stops = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS, cover(i / STOPS)));
+    const opacityOf = (/** @type {number} */ level) =>
+      opacity === undefined ? 1 : opacity * cover({ isDiverging }, level);
+    const stops = Array.from({ length: STOPS + 1 }, (_, i) => css(table, i / STOPS, opacityOf(i / STOPS)));
     return `linear-gradient(to right, ${stops.join(",")})`;
   }, [table, opacity, isDiverging]);
   const marks = ticks(shown, scale, isShare);

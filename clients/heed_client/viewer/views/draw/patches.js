@@ -1,6 +1,6 @@
 // A picture in patches, coloured by their weights.
 import { css } from "heed/data/palettes.js";
-import { strength } from "heed/data/display.js";
+import { cover } from "heed/data/picture.js";
 import { fontOf, prepare, themeColours } from "heed/views/draw/canvas.js";
 
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
@@ -81,7 +81,7 @@ export class PatchDrawing {
       if (weights.hidden[position] || Number.isNaN(level)) continue;
       const { x, y } = this.place(position);
       const [left, top] = [snap(x), snap(y)]; // no seams between patches
-      context.globalAlpha = strongest * strength(weights, level);
+      context.globalAlpha = strongest * cover(weights, level);
       context.fillStyle = css(table, level);
       context.fillRect(left, top, snap(x + this.side) - left, snap(y + this.side) - top);
     }
