@@ -61,7 +61,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     expect(page.get_by_role("group", name="generated", exact=True)).to_contain_text(
         "</s>"
     )  # that the decoder begins with
-    expect(page.locator(".passages .legend")).to_have_count(0)  # no word has a colour
+    expect(page.locator(".passages .legend")).to_be_hidden()  # no word has a colour
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
     assert drawing.find(f".//{SVG}image").get("href").startswith("data:image/png;base64,")
     assert "pixelated" in drawing.find(f".//{SVG}image").get("style")  # as on the page
@@ -70,7 +70,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     token, *weights = row(last, "cross_weights")
     most, share = weights.index(max(weights)), percent(sum(weights))
     said = f"Picture: {share} of the attention, most on row {most // COLUMNS}, column {most % COLUMNS} "
-    expect(page.locator(".seen-words > h2")).to_have_text(f"{said}({percent(max(weights))})")
+    expect(page.locator(".seen .picture > h2")).to_have_text(f"{said}({percent(max(weights))})")
     coloured = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
     chip, *patches = coloured
     assert token > max(weights)
@@ -89,8 +89,12 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     take(page, "PNG")
     take(page, "HTML page").save_as(tmp_path / "saved.html")
     expect_patches(open_file(tmp_path / "saved.html"), row(last, "cross_weights"))
+    seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
+    box = seen.bounding_box()
     point(page, 6, click=True)
     expect(page).to_have_url(re.compile(f"seen={6 + 1}"))  # behind [CLS]
+    expect(legend).to_be_hidden()
+    assert seen.bounding_box() == box
 
 
 def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):
@@ -149,6 +153,9 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     page.locator(".word.new").nth(1).hover()
     page.get_by_role("region", name="picture").get_by_role("img", name="the picture").click(position={"x": 10, "y": 10})
     expect(page.get_by_text("Picture: row 0, column 0 is selected")).to_be_visible()
-    title = page.get_by_role("region", name="next tokens").get_by_role("heading")
-    expect(title).to_have_text(f"Most likely tokens in place of “{new[1].text}”")
+    likely = page.get_by_role("region", name="next tokens")
+    expect(likely.get_by_role("heading")).to_have_text("Most likely tokens")  # of no word: the patch is looked at
+    expect(likely).to_contain_text("Point at a generated word")
+    page.locator(".word.new").nth(1).hover()
+    expect(likely.get_by_role("heading")).to_have_text(f"Most likely tokens in place of “{new[1].text}”")
     assert words[-1].startswith("bold: generated; no box: weight near 0")  # without a title, which is above the picture

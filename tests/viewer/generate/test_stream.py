@@ -205,6 +205,16 @@ def test_without_a_pinned_word_the_last_one_is_shown(open_text, generate):
     ]
     expected = np.exp([token["logprob"] for token in answer["generated"]])
     np.testing.assert_allclose(chances, 100 * expected / expected.max(), rtol=1e-6)
+    ranked = page.get_by_role("region", name="heads by weight").get_by_role("heading")
+    expect(ranked).to_contain_text(f"Heads ranked by their largest weight from “{tokens(answer)[-1]}”")
+    expect(heads_by_weight(page).first).to_be_visible()
+    place = heads_by_weight(page).first.bounding_box()
+    page.locator(".word.new").first.hover()  # the ranking is not that of a pointed word
+    expect(ranked).to_contain_text(f"from “{tokens(answer)[-1]}”")
+    page.locator(".word.new").first.click()
+    expect(ranked).to_contain_text(f"from “{tokens(answer)[0]}”")
+    expect(heads_by_weight(page).first).to_be_visible()
+    assert heads_by_weight(page).first.bounding_box()["y"] == place["y"]
 
 
 def test_a_saved_page_has_the_text_its_weights_and_alternatives(open_text, open_file, generate, tmp_path):

@@ -31,6 +31,7 @@ import { WordPictures } from "heed/views/word_pictures.js";
 const TALLEST = 0.75; // of the window's height
 const BELOW = 76; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
+const MOST_RANKED = 10; // heads, for which there is room
 const NEAR = 40; // px from the end of a text that count as its end
 
 /** @param {Props} props */
@@ -42,6 +43,9 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   useEffect(() => {
     if (isRunning) setPointed(null); // the newest word is looked at
   }, [isRunning]);
+  useEffect(() => {
+    if (settings.query === null && settings.key !== null) setPointed(null); // a word of the prompt or a patch is pinned
+  }, [settings.query, settings.key]);
   const isHeld = settings.query !== null || settings.key !== null;
   const isCross = settings.kind === "cross_weights";
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
@@ -51,7 +55,8 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const own = isHeld ? settings.query : pointed ? pointed.row : opening;
   const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
   const place = inText(own);
-  const looked = place ?? inText(pointed?.row ?? opening); // beside a pinned word of the prompt, or a pinned patch
+  const looked = place ?? inText(pointed?.row ?? (isHeld ? null : opening));
+  const ranked = isRunning ? null : (settings.query ?? inText(opening));
   const isPinned = isDrawn && !isRunning && settings.query !== null;
   const marked = { ...settings, query: place, key: isHeld ? settings.key : (pointed?.column ?? null) };
   const alignment =
@@ -69,8 +74,8 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       html`<div class="generation">
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} opening=${opening} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
       ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${alignment}<//>`}
-      <div class="beside-text"><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
-        ${isPinned && html`<${Ranking} attention=${attention} settings=${settings} set=${set} />`}
+      <div class="beside-text" style=${{ "--rows": Math.min(MOST_RANKED, attention.layers * attention.heads) }}><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
+        ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} />`}
         ${patches && hasPicture && html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${picture} place=${place} point=${setPointed} />`}</div>
       ${!hasPicture && alignment}</div>`
     }
@@ -108,14 +113,21 @@ function withPicture({ rows, columns }, start) {
   return { rows, columns: joined };
 }
 
-/** All heads by the largest weight of the pinned word, or by its weight on the pinned one. @param {ViewProps} props */
-function Ranking({ attention, settings, set }) {
-  const { key } = settings;
+/** All heads by the largest weight of the pinned word, or by its weight on the pinned one; at first by that of the word
+ *  that is looked at then. Beside a pinned word of the prompt, or a patch, its room is empty.
+ *  @param {ViewProps & {place: number}} props */
+function Ranking({ attention, settings, set, place }) {
+  const { query, kind } = settings;
+  const isOther = query === null && settings.key !== null;
+  const key = isOther ? null : settings.key;
+  const name = nameIn(attention, kind, true, place);
   const title =
     key === null
-      ? `Heads ranked by their largest weight (${leftOut(attention)})`
-      : `Heads ranked by their weight on ${inQuotes(attention.columns[key].text)}`;
-  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${title} hasSmall=${false} />`;
+      ? `Heads ranked by their largest weight from ${name} (${leftOut(attention)})`
+      : `Heads ranked by their weight from ${name} on ${inQuotes(attention.columns[key].text)}`;
+  return html`<div class="ranked" style=${{ visibility: isOther ? "hidden" : "" }}>
+    <${RankedHeads} attention=${attention} settings=${{ ...settings, query: place, key }} title=${title} hasSmall=${false}
+      set=${(/** @type {Partial<ViewProps["settings"]>} */ head) => set({ query: place, ...head })} /></div>`;
 }
 
 /** The weights of the pinned word in all heads of the layer. @param {ViewProps} props */
@@ -162,7 +174,8 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   const first = words.length > 0 ? { row: Math.min(opening, words.length - 1), column: null } : null;
   const active = held ?? pointed ?? first;
   const line = shown && active && lineOf(shown, active.row, active.column);
-  const hasColours = !isCross || (source && source.length > 0) || active?.row === null; // else only the picture has them
+  const isOfPicture = isCross && !source?.length; // words have colours only while a patch is pinned
+  const hasColours = !isOfPicture || active?.row === null;
 
   const sum = patches && line?.isFrom ? sumOf(line, patches) : NaN; // of the picture
   const picture = Number.isFinite(sum) && line ? sumText(settings.kind, sum, line.top) : "";
@@ -294,13 +307,18 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
       ),
     [text, isCross],
   );
+  const legend =
+    shown &&
+    (hasColours || isOfPicture) &&
+    html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲") || undefined} />`;
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
     <p class="headline readout">${sentence(attention, active, line, other, settings.kind, shown?.error)}</p>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    <div class="tools">${shown && hasColours && html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲") || undefined} />`}
-      ${words.length > 0 && html`<span class="note">${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}. The stronger its line, the more probable it was.</span>`}</div>
+    <div class="tools">${!isOfPicture && legend}
+      ${words.length > 0 && html`<span class="note">${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}. The stronger its line, the more probable it was.</span>`}
+      ${isOfPicture && html`<span style=${{ visibility: hasColours ? "" : "hidden" }}>${legend}</span>`}</div>
   </div>`;
 }
 

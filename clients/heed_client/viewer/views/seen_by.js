@@ -15,7 +15,7 @@ import { highOf, WordPictures } from "heed/views/word_pictures.js";
  *    `place` of the word that is looked at, `point` looks at another; the children are beside a picture in a prompt */
 
 const SCALES = { matrix: "all words", row: "each word" };
-const TALLEST = 0.45; // of the window's height: the text is above
+const [TALLEST, BESIDE] = [0.45, 500]; // of the window's height, or all but so many px: the text is above
 
 /** @param {Props} props */
 export function SeenBy(props) {
@@ -37,11 +37,13 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings, high),
     [shown, place, settings.scale, high],
   );
-  const scale = scaleOf(image, size.width, innerHeight * TALLEST);
-  const drawing = new PatchDrawing(patches, scale);
   const { key } = settings;
   const hasTokens = settings.kind === "cross_weights"; // those of the picture; other tokens are in the text
+  const tallest = Math.max(innerHeight * TALLEST, hasTokens ? innerHeight - BESIDE : 0);
+  const scale = scaleOf(image, size.width, tallest);
+  const drawing = new PatchDrawing(patches, scale);
   const best = strongest(weights, patches);
+  const isFirst = best !== null && !weights.values.some((value) => value > weights.values[best]); // as the headline says
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(scale > 0)) return;
@@ -66,15 +68,11 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const title =
     place === null
       ? `Picture${key === null ? "" : `: ${inQuotes(attention.columns[key].text)} is selected`}`
-      : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
-  return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words"><h2>${title}</h2>
-    <div class="tools">${
-      place === null
-        ? ""
-        : html`<${Opacity} settings=${settings} set=${set} />
-          <${Choice} label="scale of" value=${settings.range === "row" ? "row" : "matrix"} options=${SCALES} onChange=${(/** @type {any} */ range) => set({ range })} />
-          <${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} />`
-    }</div>
+      : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${isFirst || best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
+  return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words">
+    <div class="tools" style=${{ visibility: place === null ? "hidden" : "" }}><${Opacity} settings=${settings} set=${set} />
+      <${Choice} label="scale of" value=${settings.range === "row" ? "row" : "matrix"} options=${SCALES} onChange=${(/** @type {any} */ range) => set({ range })} />
+      <${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></div>
     ${
       hasTokens &&
       html`<div class="beyond"><${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />
@@ -91,6 +89,6 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
         onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => {
           const patch = patchAt(event);
           if (patch !== null) hold(patch);
-        }}></canvas></div>
+        }}></canvas><h2>${title}</h2></div>
   </section>`;
 }
