@@ -49,9 +49,14 @@ function Pictures({ attention, settings, set, shown, seen, place, point }) {
     const frame = box.current;
     const own = frame?.querySelector("[aria-pressed=true]");
     if (!frame || !(own instanceof HTMLElement)) return;
-    const top = own.offsetTop - frame.offsetTop;
-    if (top < frame.scrollTop || top + own.offsetHeight > frame.scrollTop + frame.clientHeight)
-      frame.scrollTop = top + own.offsetHeight - frame.clientHeight;
+    const row = own.offsetHeight + parseFloat(getComputedStyle(frame).rowGap);
+    frame.style.setProperty("--row", `${row}px`);
+    if (frame.matches(":hover")) return; // the pointer stays on its picture
+    const { scrollPaddingTop: beyond } = getComputedStyle(frame); // of the rows that fade
+    const top = own.offsetTop - frame.offsetTop - parseFloat(beyond);
+    const rows = Math.floor((frame.clientHeight - 2 * parseFloat(beyond)) / row); // that are seen as a whole
+    if (top < frame.scrollTop) frame.scrollTop = top;
+    else if (top > frame.scrollTop + (rows - 1) * row) frame.scrollTop = top - (rows - 1) * row;
   }, [place]);
   const words = rows.length > MOST ? `${all.length} of ${rows.length} words` : "Each word";
   return html`<section class="word-pictures" aria-label="picture of each word"><h2>${words}, with the largest weight on a patch</h2>
