@@ -217,6 +217,9 @@ def test_each_layer_has_its_picture(open_model, vision):
     expect(layers).to_have_text(said)
     beside, picture = (page.locator(one).bounding_box() for one in (".picture-layers", ".picture > canvas"))
     assert beside["x"] >= picture["x"] + picture["width"]
+    page.set_viewport_size({"width": 1800, "height": 900})  # the input is beside it
+    page.wait_for_function("() => document.querySelector('.picture > canvas').clientHeight >= 450")
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
     layers.last.click()
     expect(page.get_by_role("combobox", name="layer", exact=True)).to_have_value(str(len(means) - 1))
     expect(layers.last).to_have_attribute("aria-pressed", "true")

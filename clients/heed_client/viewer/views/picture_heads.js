@@ -2,7 +2,7 @@
 import { html } from "vendor/preact.js";
 import { coloured, strongest } from "heed/data/picture.js";
 import { valueText } from "heed/data/display.js";
-import { tallest } from "heed/views/draw/patches.js";
+import { rootSize } from "heed/views/draw/canvas.js";
 import { inEveryHead, inEveryLayer } from "heed/views/every_head.js";
 import { usePromise } from "heed/views/hooks.js";
 import { SmallPicture } from "heed/views/small_picture.js";
@@ -12,15 +12,16 @@ import { SmallPicture } from "heed/views/small_picture.js";
 
 const SIDE = 240; // px of the width, at least
 const LABEL = 32; // px of the name below a picture
+const LAYERS = [12, 11]; // rem that the pictures of the layers take beside those of the heads, or below
 const GAP = 12; // px between two pictures
 export const FEW = 4; // layers, whose pictures are beside those of the heads
 const [STRIP, HIGHER] = [72, 100]; // px of the height of the picture of a layer, of many or of few
 
-/** @typedef {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, weights: import("heed/data/picture.js").Weights}} Props
- *    `weights` of the large picture, `width` for all pictures in px */
+/** @typedef {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, height: number, hasLayers: boolean, weights: import("heed/data/picture.js").Weights}} Props
+ *    `weights` of the large picture, `width` and `height` for all pictures in px, those of the layers, too, if it `hasLayers` */
 
 /** @param {Props} props */
-export function PictureHeads({ attention, settings, set, seen, place, table, width, weights }) {
+export function PictureHeads({ attention, settings, set, seen, place, table, width, height, hasLayers, weights }) {
   const { layer, head, direction, combine } = settings;
   const { value } = usePromise(
     async () => ({ attention, layer, rows: await inEveryHead(attention, layer, place, direction) }),
@@ -28,7 +29,12 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wid
   );
   if (attention.heads < 2 || value?.attention !== attention || value.layer !== layer) return null;
   const where = attention.layers > 1 ? ` of ${attention.axis} ${layer}` : "";
-  const { columns, side } = grid(attention.heads, width, seen.image);
+  const [beside, below] = hasLayers && attention.layers > 1 ? LAYERS.map((rem) => rem * rootSize()) : [0, 0];
+  const grids = [
+    grid(attention.heads, width - beside, height, seen.image),
+    grid(attention.heads, width, height - below, seen.image),
+  ];
+  const { columns, side } = grids[Number(grids[1].side > grids[0].side)];
   return html`<section class="picture-heads" aria-label="every head"><h2>Every head${where}, each on its own scale</h2>
     <div class="head-pictures" style=${{ "--columns": columns, "--side": `${side}px` }}>${value.rows.map(
       (row, index) => {
@@ -67,9 +73,8 @@ export function PictureLayers({ attention, settings, set, seen, place, table, we
 }
 
 /** The number of columns in which pictures are widest, and their width. @param {number} count @param {number} width
- *  @param {Seen["image"]} image */
-function grid(count, width, image) {
-  const height = tallest();
+ *  @param {number} height @param {Seen["image"]} image */
+function grid(count, width, height, image) {
   const sides = Array.from({ length: count }, (_, i) => {
     const rows = Math.ceil(count / (i + 1));
     return Math.min(width / (i + 1) - GAP, ((height / rows - LABEL) * image.width) / image.height);

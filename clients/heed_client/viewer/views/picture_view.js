@@ -6,7 +6,7 @@ import { openingToken } from "heed/data/tokens.js";
 import { css, textOn } from "heed/data/palettes.js";
 import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
-import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
+import { PatchDrawing, scaleOf, tallest } from "heed/views/draw/patches.js";
 import { Choice, hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 import { FEW, PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
@@ -19,6 +19,7 @@ import { FEW, PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
 const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
 const BETWEEN = 32; // px between it and the heads
+const BESIDE = 2; // tokens beside the patches, as most vision models have
 const HINT = hint("Point at a patch to see its weights; click to pin it.", "Tap a patch to see its weights.");
 
 /** @param {PictureProps} props */
@@ -53,8 +54,11 @@ function Picture({ attention, settings, set, shown, seen }) {
     weightsOf(shown, attention.m, patches, direction, position, settings);
   const weights = useMemo(() => weightsAt(place), [shown, direction, place, settings.scale]);
   const { rows, columns } = patches;
-  const scale = scaleOf(image, size.width < WIDE || attention.heads < 2 ? size.width : SHARE * size.width);
-  const [width, height] = [image.width * scale, image.height * scale];
+  const isNarrow = size.width < WIDE;
+  const isAlone = attention.layers < FEW && attention.n - rows * columns <= BESIDE;
+  const height = tallest(isAlone);
+  const scale = scaleOf(image, isNarrow || attention.heads < 2 ? size.width : SHARE * size.width, height);
+  const [width, high] = [image.width * scale, image.height * scale];
   const drawing = new PatchDrawing(patches, scale);
   const select = (/** @type {number} */ position, to = direction) =>
     set(to === "from" ? { query: position, key: null, direction: to } : { query: null, key: position, direction: to });
@@ -83,7 +87,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     const { x, y } = drawing.place(pointed);
     const [right, below] = [x + drawing.side + 6, y + drawing.side + 6];
     const left = right + element.offsetWidth > width ? Math.max(0, x - 6 - element.offsetWidth) : right;
-    const top = below + element.offsetHeight > height ? Math.max(0, y - 6 - element.offsetHeight) : below;
+    const top = below + element.offsetHeight > high ? Math.max(0, y - 6 - element.offsetHeight) : below;
     element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
   };
   useLayoutEffect(() => setPointed(null), [attention]);
@@ -137,7 +141,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     <div class="picture-head" ref=${head}><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>
     <div class="pictures" ref=${frame}><div class="picture">
-      <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
+      <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${high}px` }}
         tabindex="0" role="application" aria-roledescription="picture"
         aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what ${name} ${LOOKS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
         onPointerMove=${point} onPointerLeave=${() => setPointed(null)}
@@ -147,7 +151,7 @@ function Picture({ attention, settings, set, shown, seen }) {
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
       <p class="note">${HINT}</p></div>
-      <div class="beside-picture"><${PictureHeads} ...${every} width=${size.width < WIDE ? size.width : size.width - width - BETWEEN} />
+      <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - width - BETWEEN} height=${height} hasLayers=${isAlone && !isNarrow} />
         ${attention.layers <= FEW && layers}</div></div>
     ${attention.layers > FEW && layers}`;
 }

@@ -8,12 +8,14 @@ import { fontOf, prepare, themeColours } from "heed/views/draw/canvas.js";
 /** @typedef {import("heed/data/picture.js").Weights} Weights */
 
 const [LEAST, BESIDE] = [0.43, 640]; // a picture takes so much of the window's height, or all but so many px
+const BESIDE_ALONE = 440; // px, if less is above and below it
 const APART = 20; // px between two numbers of rows or columns, at least
 const COARSE = 48; // px of the longer side of a picture whose pixels are drawn as squares
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
-/** px of the height of a picture, at most. */
-export const tallest = () => Math.max(innerHeight * LEAST, innerHeight - BESIDE);
+/** px of the height of a picture, at most. @param {boolean} [isAlone]  whether no text is above it, and no pictures below */
+export const tallest = (isAlone = false) =>
+  Math.max(innerHeight * LEAST, innerHeight - (isAlone ? BESIDE_ALONE : BESIDE));
 
 /** Whether the pixels of a picture are drawn as squares, at any size. @param {Seen["image"]} image */
 export const isCoarse = ({ width, height }) => Math.max(width, height) < COARSE;
