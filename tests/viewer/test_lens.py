@@ -86,6 +86,33 @@ def test_cells_and_details_are_those_of_the_api(page, lens):
     assert violations(page) == []
 
 
+def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, lens):
+    region = page.get_by_role("region", name="most likely tokens")
+    names = ["embeddings", "after layer 0", "after layer 1"]
+    for column in range(len(WORDS) - 1):
+        page.get_by_role("gridcell").nth(len(WORDS) + column).click()
+        output = lens["lens"]["indices"][-1][column][0]
+        texts = []
+        for layer in range(3):
+            ids, shares = (lens["lens"][name][layer][column] for name in ("indices", "probabilities"))
+            known = dict(zip(ids, shares, strict=True)).get(output)
+            bound = percent(min(shares))
+            texts.append(percent(known) if known else bound if bound.startswith("<") else f"<\u00a0{bound}")
+        ranks = [row[column] for row in lens["ranks"]]
+        chances, places = region.get_by_role("img").all()
+        title = f"Probability of the output’s token, “{named(lens, 2, column)[0]}”: "
+        assert chances.get_attribute("aria-label") == title + ", ".join(map(" ".join, zip(names, texts, strict=True)))
+        title = f"Rank of the token that comes next, “{WORDS[column + 1]}”: "
+        ranked = ", ".join(f"{name} {rank}" for name, rank in zip(names, ranks, strict=True))
+        assert places.get_attribute("aria-label") == title + ranked
+        bounds = [output not in row[column] for row in lens["lens"]["indices"]]
+        assert chances.locator("rect").count() == sum(bounds) == 3 - chances.locator("circle").count()
+        assert region.get_by_text("upper bounds").count() == any(bounds)
+        assert places.locator(".value").all_text_contents() == [str(ranks[1]), "0"]  # of the selected layer
+    page.get_by_role("gridcell").last.click()
+    expect(region.get_by_role("img")).to_have_count(1)  # no token comes next
+
+
 def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
     patch = {"source": "the street did not cross", "cell": [0, 2]}
     page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "lens", "patch": json.dumps(patch)}), url=url)

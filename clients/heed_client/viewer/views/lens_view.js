@@ -4,7 +4,7 @@ import { percent } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { firstOf } from "heed/page/lens.js";
 import { layerName, layerTitle, MOST } from "heed/server/lens.js";
-import { Chance } from "heed/views/chances.js";
+import { below, Chance } from "heed/views/chances.js";
 import { Choice, Switch } from "heed/views/controls.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 
@@ -13,6 +13,8 @@ import { useTheme } from "heed/views/draw/canvas.js";
 /** @typedef {{row: number, column: number}} Cell */
 
 const STOPS = 16; // of the gradient
+const CHART = { width: 320, height: 88, left: 52, right: 24, top: 18, bottom: 6, axis: 18 }; // units of the drawing
+const NAMED = 22; // units between the names of layers
 
 /** Whether the most likely token is another one without the change. @param {Lens} lens @param {Cell} cell */
 export const differs = ({ guesses, before }, { row, column }) =>
@@ -199,5 +201,63 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
         html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability / guesses[0].probability}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
-    <p>${rank === null || next === null ? "The text ends here: no token to compare with." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p></section>`;
+    <p>${rank === null || next === null ? "The text ends here: no token to compare with." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p>
+    <${Charts} lens=${lens} cell=${{ row, column }} /></section>`;
+}
+
+/** @typedef {{at: number, text: string, low?: number}} Point  `at` from 0, below, to 1; a value that is only known to be
+ *  between `low` and `at` has both */
+
+/** The probability of the output's token in each layer, and the rank of the token that comes next.
+ *  @param {{lens: Lens, cell: Cell}} props */
+function Charts({ lens, cell: { row, column } }) {
+  const { guesses, ranks, vocabulary } = lens;
+  const [{ id, word }] = guesses[guesses.length - 1][column];
+  const shares = guesses.map((layer) => layer[column].find((guess) => guess.id === id)?.probability ?? null);
+  const least = guesses.map((layer) => layer[column][layer[column].length - 1].probability);
+  const top = Math.max(...shares.map((share, i) => share ?? least[i]));
+  const chances = shares.map((share, i) =>
+    share === null ? { at: least[i] / top, low: 0, text: below(least[i]) } : { at: share / top, text: percent(share) },
+  );
+  const ofNext = ranks.map((layer) => layer[column]);
+  const places = ofNext.map((rank) => ({ at: 1 - Math.log(rank ?? 1) / Math.log(vocabulary), text: String(rank) }));
+  const hasRanks = !ofNext.includes(null);
+  return html`<div class="layer-charts">
+    <${Chart} lens=${lens} row=${row} points=${chances} marks=${["0", percent(top)]} hasAxis=${!hasRanks} title=${`Probability of the output’s token, “${word}”`} />
+    ${hasRanks && html`<${Chart} lens=${lens} row=${row} points=${places} marks=${marksOf(lens, true)} hasAxis=${true} title=${`Rank of the ${target(lens)}, “${lens.next[column]}”`} />`}
+    ${shares.includes(null) && html`<p class="note">Bars: upper bounds (not among the ${guesses[0][column].length} most likely).</p>`}</div>`;
+}
+
+/** A line over the layers.
+ *  `marks` are the numbers at equal distances, from below.
+ *  @param {{lens: Lens, row: number, points: Point[], marks: string[], hasAxis: boolean, title: string}} props */
+function Chart({ lens, row, points, marks, hasAxis, title }) {
+  const { width, height, left, right, top, bottom, axis } = CHART;
+  const step = (width - left - right) / Math.max(1, points.length - 1);
+  const x = (/** @type {number} */ layer) => left + step * layer;
+  const y = (/** @type {number} */ level) => top + (height - top - bottom) * (1 - level);
+  const isKnown = (/** @type {number} */ layer) => points[layer]?.low === undefined;
+  const line = points.map(({ at }, i) =>
+    isKnown(i) ? `${i && isKnown(i - 1) ? "L" : "M"}${x(i).toFixed(1)} ${y(at).toFixed(1)}` : "",
+  );
+  const every = Math.ceil(NAMED / step);
+  const names = lens.layers.map((layer, i) => {
+    const isNamed = i === 0 || (i % every === 0 && x(i) - left > 1.5 * NAMED) || i === row;
+    const isCovered = i !== row && Math.abs(i - row) * step < NAMED && i > 0;
+    return isNamed && !isCovered ? (layer === 0 ? "emb." : String(layer - 1)) : "";
+  });
+  const levels = marks.map((_, i) => i / (marks.length - 1));
+  const all = points.map((point, i) => `${layerTitle(lens, i)} ${point.text}`).join(", ");
+  return html`<figure><figcaption title=${title}>${title}</figcaption>
+    <svg viewBox=${`0 0 ${width} ${height + (hasAxis ? axis : 0)}`} role="img" aria-label=${`${title}: ${all}`}>
+      <path class="rule" d=${levels.map((level) => `M${left} ${y(level)}H${width}`).join("")} />
+      <path class="layer" d=${`M${x(row)} ${y(1)}V${height}`} />
+      ${levels.map((level, i) => html`<text x=${left - 8} y=${y(level) + 4} text-anchor="end">${marks[i]}</text>`)}
+      ${points.map((point, i) => !isKnown(i) && html`<rect x=${x(i) - 3} y=${y(point.at)} width="6" height=${y(point.low ?? 0) - y(point.at)} />`)}
+      <path class="line" d=${line.join("")} />
+      ${points.map((point, i) => isKnown(i) && html`<circle cx=${x(i)} cy=${y(point.at)} r=${i === row ? 4.5 : 3} />`)}
+      <text class="value" x=${x(row)} y=${top - 6} text-anchor=${row ? "middle" : "start"}>${points[row].text}</text>
+      ${hasAxis && html`<text x=${left - 20} y=${height + 13} text-anchor="end">layer</text>`}
+      ${hasAxis && names.map((name, i) => html`<text class=${i === row ? "value" : ""} x=${x(i)} y=${height + 13} text-anchor="middle">${name}</text>`)}
+    </svg></figure>`;
 }
