@@ -86,6 +86,25 @@ def test_cells_and_details_are_those_of_the_api(page, lens):
     assert violations(page) == []
 
 
+def test_the_scale_ends_at_the_largest_probability_of_the_layers(page, lens):
+    cells, scale = page.get_by_role("gridcell"), page.locator(".legend")
+    largest = np.array(lens["lens"]["probabilities"])[..., 0]
+    top = largest[1:].max()
+    assert scale.locator("small").all_inner_texts() == ["0", percent(top / 2), percent(top)]
+    backs = [cell.evaluate("(cell) => cell.style.backgroundColor") for cell in cells.all()]
+    assert set(backs[:7]) == {""}  # the embeddings
+    strongest = scale.locator(".scale").evaluate("(box) => box.style.backgroundImage.match(/rgb[^)]*[)]/g).at(-1)")
+    assert backs[7:][largest[1:].argmax()] == strongest
+    note = page.get_by_text("No colour: the embeddings")
+    expect(note).to_be_visible()
+    saved = "".join(ElementTree.fromstring(take(page, "SVG").path().read_text()).itertext())
+    assert percent(top) in saved
+    assert "No colour: the embeddings" in saved
+    page.get_by_role("combobox", name="colour").select_option("rank of the token that comes next")
+    expect(note).to_have_count(0)
+    assert cells.first.evaluate("(cell) => cell.style.backgroundColor") != ""
+
+
 def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, lens):
     region = page.get_by_role("region", name="most likely tokens")
     names = ["embeddings", "after layer 0", "after layer 1"]

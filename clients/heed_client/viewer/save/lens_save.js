@@ -4,7 +4,7 @@ import { escape } from "heed/save/document.js";
 import { colourScale, FONT, heading, round, svg, TITLE, TITLE_CHARACTER, width as widthOf } from "heed/save/svg.js";
 import { quoted } from "heed/save/quoted.js";
 import { layerTitle } from "heed/server/lens.js";
-import { differs, hasNext, levelOf, marksOf, target } from "heed/views/lens_view.js";
+import { differs, hasNext, levelsOf, marksOf, target, uncoloured } from "heed/views/lens_view.js";
 
 /** @typedef {import("heed/server/lens.js").Lens} Lens */
 
@@ -64,11 +64,12 @@ export function lensSvg(lens, settings) {
     (word, j) =>
       `<text x="${round(LEFT + (j + 0.5) * WIDTH)}" y="${top - 6}" text-anchor="middle" font-weight="600">${cut(word)}</text>`,
   );
+  const levelOf = levelsOf(lens, isByRank);
   layers.forEach((_, i) => {
     const y = top + i * HEIGHT;
     parts.push(`<text x="${LEFT - 6}" y="${y + 14}" text-anchor="end">${layerTitle(lens, i)}</text>`);
     words.forEach((_, j) => {
-      const level = levelOf(lens, isByRank, { row: i, column: j });
+      const level = levelOf({ row: i, column: j });
       const isColoured = level === level;
       const x = LEFT + j * WIDTH;
       const [{ id, word }] = guesses[i][j];
@@ -91,7 +92,7 @@ export function lensSvg(lens, settings) {
     colourScale(table, { marks, name: isByRank ? `rank of the ${target(lens)}` : "probability" }, LEFT, below),
   );
   const corner = change === null ? "" : ` Corner: another token than without the change (${change}).`;
-  const note = `Bold: already the most likely token of the output.${hasNext(lens) ? ` Underlined: the ${target(lens)}.` : ""}${corner}`;
+  const note = `Bold: already the most likely token of the output.${hasNext(lens) ? ` Underlined: the ${target(lens)}.` : ""}${uncoloured(isByRank)}${corner}`;
   parts.push(`<text x="${LEFT}" y="${below + 54}">${escape(note)}</text>`);
   const width = Math.max(
     LEFT + words.length * WIDTH + 8,

@@ -23,13 +23,23 @@ export const differs = ({ guesses, before }, { row, column }) =>
 /** The token whose rank is shown. @param {Lens} lens */
 export const target = ({ isMasked }) => (isMasked ? "token itself" : "token that comes next");
 
+/** The largest probability after a layer; the embeddings, which often only repeat the token, would hide the layers' differences.
+ *  @param {Lens} lens */
+const largestIn = ({ layers, guesses }) =>
+  Math.max(...guesses.flatMap((row, i) => (layers[i] === 0 ? [] : row.map(([{ probability }]) => probability))));
+
 /** How strong the colour of a cell is, from 0 to 1; NaN = none.
- *  @param {Lens} lens @param {boolean} isByRank @param {Cell} cell */
-export function levelOf({ guesses, ranks, vocabulary }, isByRank, { row, column }) {
-  if (!isByRank) return guesses[row][column][0].probability;
-  const rank = ranks[row][column];
-  return rank === null ? NaN : 1 - Math.log(rank) / Math.log(vocabulary);
+ *  @param {Lens} lens @param {boolean} isByRank @returns {(cell: Cell) => number} */
+export function levelsOf(lens, isByRank) {
+  const { layers, guesses, ranks, vocabulary } = lens;
+  const top = largestIn(lens);
+  if (!isByRank) return ({ row, column }) => (layers[row] === 0 ? NaN : guesses[row][column][0].probability / top);
+  return ({ row, column }) => 1 - Math.log(ranks[row][column] ?? NaN) / Math.log(vocabulary);
 }
+
+/** Which cells have no colour, as a sentence. @param {boolean} isByRank */
+export const uncoloured = (isByRank) =>
+  isByRank ? "" : " No colour: the embeddings, which often only repeat the token.";
 
 /** A cell in words. @param {Lens} lens @param {Cell} cell */
 const placeIn = (lens, { row, column }) => `${layerTitle(lens, row)}, at “${lens.words[column]}”`;
@@ -106,28 +116,27 @@ function Table({ lens, settings, set, pinned }) {
   };
   const final = guesses[layers.length - 1];
   const hasRight = hasNext(lens);
-  const cells = useMemo(
-    () =>
-      layers.map(
-        (layer, row) =>
-          html`<tr><th scope="row">${layerTitle(lens, row)}</th>${positions.map((position, column) => {
-            const level = levelOf(lens, isByRank, { row, column });
-            const [{ id, word }] = guesses[row][column];
-            const marks = [
-              id === final[column][0].id && "settled",
-              ranks[row][column] === 1 && "right",
-              differs(lens, { row, column }) && "differs",
-            ].filter(Boolean);
-            const isHeld = held?.row === row && held.column === column;
-            const isReached = held ? isHeld : row === last.row && column === last.column;
-            if (isReached && !held) marks.push("described");
-            const colours = level === level ? { backgroundColor: css(table, level), color: textOn(table, level) } : {};
-            return html`<td role="gridcell" data-place=${`${row}.${column}`} tabindex=${isReached ? 0 : -1} aria-selected=${isHeld}
+  const cells = useMemo(() => {
+    const levelOf = levelsOf(lens, isByRank);
+    return layers.map(
+      (layer, row) =>
+        html`<tr><th scope="row">${layerTitle(lens, row)}</th>${positions.map((position, column) => {
+          const level = levelOf({ row, column });
+          const [{ id, word }] = guesses[row][column];
+          const marks = [
+            id === final[column][0].id && "settled",
+            ranks[row][column] === 1 && "right",
+            differs(lens, { row, column }) && "differs",
+          ].filter(Boolean);
+          const isHeld = held?.row === row && held.column === column;
+          const isReached = held ? isHeld : row === last.row && column === last.column;
+          if (isReached && !held) marks.push("described");
+          const colours = level === level ? { backgroundColor: css(table, level), color: textOn(table, level) } : {};
+          return html`<td role="gridcell" data-place=${`${row}.${column}`} tabindex=${isReached ? 0 : -1} aria-selected=${isHeld}
           aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${{ ...colours, "--length": word.length }} key=${`${layer}.${position}`}>${word}</td>`;
-          })}</tr>`,
-      ),
-    [lens, isByRank, table, held?.row, held?.column],
-  );
+        })}</tr>`,
+    );
+  }, [lens, isByRank, table, held?.row, held?.column]);
   return html`<div class="tools" role="group" aria-label="how it is drawn">
       <${Choice} label="colour" value=${isByRank ? "rank" : "probability"} options=${{ probability: "probability", rank: `rank of the ${target(lens)}` }} onChange=${(/** @type {string} */ by) => change({ by: by === "rank" ? by : undefined })} />
       ${pinned !== null && html`<${Switch} label=${`with the change that is pinned in Patch (${pinned})`} checked=${settings.lens.changed === true} onChange=${(/** @type {boolean} */ changed) => change({ changed: changed || undefined })} />`}
@@ -140,7 +149,7 @@ function Table({ lens, settings, set, pinned }) {
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
       <thead><tr><th scope="col">token</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
-    <p class="note"><b>Bold</b>: already the most likely token of the output.${hasRight && html` <u>Underlined</u>: the ${target(lens)}.`}${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
+    <p class="note"><b>Bold</b>: already the most likely token of the output.${hasRight && html` <u>Underlined</u>: the ${target(lens)}.`}${uncoloured(isByRank)}${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
     <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} /></div>`;
 }
 
@@ -152,8 +161,12 @@ export function heldIn({ layers, positions }, { lens: { cell } }) {
 }
 
 /** The numbers at the ends and in the middle of the scale. @param {Lens} lens @param {boolean} isByRank */
-export const marksOf = ({ vocabulary }, isByRank) =>
-  isByRank ? [String(vocabulary), String(Math.round(Math.sqrt(vocabulary))), "1"] : ["0", "50\u00a0%", "100\u00a0%"];
+export function marksOf(lens, isByRank) {
+  const { vocabulary } = lens;
+  if (isByRank) return [String(vocabulary), String(Math.round(Math.sqrt(vocabulary))), "1"];
+  const top = largestIn(lens);
+  return ["0", percent(top / 2), percent(top)];
+}
 
 /** @param {{lens: Lens, isByRank: boolean, table: Uint32Array}} props */
 function Scale({ lens, isByRank, table }) {
