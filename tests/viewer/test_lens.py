@@ -118,12 +118,13 @@ def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, len
             bound = percent(min(shares))
             texts.append(percent(known) if known else bound if bound.startswith("<") else f"<\u00a0{bound}")
         ranks = [row[column] for row in lens["ranks"]]
-        chances, places = region.get_by_role("img").all()
+        chances, places = (region.get_by_role("img").nth(i) for i in range(2))
         title = f"Probability of the output’s token, “{named(lens, 2, column)[0]}”: "
-        assert chances.get_attribute("aria-label") == title + ", ".join(map(" ".join, zip(names, texts, strict=True)))
+        probable = ", ".join(f"{name} {text}" for name, text in zip(names, texts, strict=True))
+        expect(chances).to_have_attribute("aria-label", title + probable)
         title = f"Rank of the token that comes next, “{WORDS[column + 1]}”: "
         ranked = ", ".join(f"{name} {rank}" for name, rank in zip(names, ranks, strict=True))
-        assert places.get_attribute("aria-label") == title + ranked
+        expect(places).to_have_attribute("aria-label", title + ranked)
         bounds = [output not in row[column] for row in lens["lens"]["indices"]]
         assert chances.locator("rect").count() == sum(bounds) == 3 - chances.locator("circle").count()
         assert region.get_by_text("upper bounds").count() == any(bounds)
@@ -166,6 +167,27 @@ def test_a_small_window_shows_that_tokens_are_beyond_its_edges(open_page, url):
     assert abs(name.bounding_box()["x"] - left) <= 1  # it stays in sight
 
 
+def test_many_tokens_have_wide_columns_and_a_small_window_shows_whole_ones(open_page, url):
+    text = " ".join(["the animal did not cross"] * 8)
+    page = open_page(urlencode({"model": "gpt", "text": text, "view": "lens"}), url=url)
+    frame, cells = page.locator(".lens-frame"), page.get_by_role("gridcell")
+    expect(cells).to_have_count(3 * 42)
+    assert cells.first.bounding_box()["width"] >= 84
+    assert cells.first.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth")  # no word is cut
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    expect(cells.nth(41)).to_be_in_viewport()
+    name, first, last = page.get_by_role("rowheader").first, cells.nth(39), cells.nth(41)
+    ends = "(cell) => ['left', 'right'].map((side) => cell.getBoundingClientRect()[side])"
+    until(lambda: 0 <= first.evaluate(ends)[0] - name.evaluate(ends)[1] <= 2)
+    assert 0 <= frame.evaluate(ends)[1] - last.evaluate(ends)[1] <= 3
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.get_by_role("textbox", name="text").fill("the animal did not cross the street because")
+    expect(cells).to_have_count(3 * 10)  # which fit beside the settings
+    widths = "(box) => [box.scrollWidth, box.clientWidth]"
+    until(lambda: len({*frame.evaluate(widths)}) == 1)
+
+
 def test_a_large_window_has_large_cells_and_bars(page):
     sizes = []
     for width, height in ((1440, 900), (2560, 1440)):  # of three rows, which take at least a third of its height
@@ -177,6 +199,7 @@ def test_a_large_window_has_large_cells_and_bars(page):
         assert page.locator(".lens-table").bounding_box()["height"] > height / 3
         assert page.evaluate("document.documentElement.scrollHeight") <= height
         sizes.append((cell["height"], bar["width"]))
+    assert cell["width"] >= 175
     assert sizes[1][0] > 1.5 * sizes[0][0]
     assert sizes[1][1] > 1.5 * sizes[0][1]
 

@@ -144,7 +144,7 @@ function Table({ lens, settings, set, pinned }) {
       ${lens.count > lens.words.length && html`<${Pages} lens=${lens} settings=${settings} change=${change} />`}
     </div>
     <p class="headline">${lens.isMasked ? "At" : "After"} “${words[cell.column]}”: ${settledIn(lens, cell.column)}</p>
-    <div class="lens-body"><div><div class="lens-frame" ref=${frame}><table class="lens-table" style=${{ "--rows": layers.length, "--columns": words.length }} role="grid" aria-label="the most likely next token, by layer and token"
+    <div class="lens-body"><div><div class="lens-frame" ref=${frame} style=${{ "--rows": layers.length, "--columns": words.length }}><table class="lens-table" role="grid" aria-label="the most likely next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
       <thead><tr><th scope="col">token</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
