@@ -14,6 +14,7 @@ import { useTheme } from "heed/views/draw/canvas.js";
 
 const STOPS = 16; // of the gradient
 const CHART = { width: 320, height: 88, left: 52, right: 24, top: 18, bottom: 6, axis: 18 }; // units of the drawing
+const DOT = 3; // radius
 const NAMED = 22; // units between the names of layers
 
 /** Whether the most likely token is another one without the change. @param {Lens} lens @param {Cell} cell */
@@ -253,6 +254,7 @@ function Chart({ lens, row, points, marks, hasAxis, title }) {
   const line = points.map(({ at }, i) =>
     isKnown(i) ? `${i && isKnown(i - 1) ? "L" : "M"}${x(i).toFixed(1)} ${y(at).toFixed(1)}` : "",
   );
+  const dot = Math.min(DOT, step / 3);
   const every = Math.ceil(NAMED / step);
   const names = lens.layers.map((layer, i) => {
     const isNamed = i === 0 || (i % every === 0 && x(i) - left > 1.5 * NAMED) || i === row;
@@ -266,9 +268,9 @@ function Chart({ lens, row, points, marks, hasAxis, title }) {
       <path class="rule" d=${levels.map((level) => `M${left} ${y(level)}H${width}`).join("")} />
       <path class="layer" d=${`M${x(row)} ${y(1)}V${height}`} />
       ${levels.map((level, i) => html`<text x=${left - 8} y=${y(level) + 4} text-anchor="end">${marks[i]}</text>`)}
-      ${points.map((point, i) => !isKnown(i) && html`<rect x=${x(i) - 3} y=${y(point.at)} width="6" height=${y(point.low ?? 0) - y(point.at)} />`)}
+      ${points.map((point, i) => !isKnown(i) && html`<rect x=${x(i) - dot} y=${y(point.at)} width=${2 * dot} height=${y(point.low ?? 0) - y(point.at)} />`)}
       <path class="line" d=${line.join("")} />
-      ${points.map((point, i) => isKnown(i) && html`<circle cx=${x(i)} cy=${y(point.at)} r=${i === row ? 4.5 : 3} />`)}
+      ${points.map((point, i) => isKnown(i) && html`<circle cx=${x(i)} cy=${y(point.at)} r=${i === row ? 1.5 * dot : dot} />`)}
       <text class="value" x=${x(row)} y=${top - 6} text-anchor=${row ? "middle" : "start"}>${points[row].text}</text>
       ${hasAxis && html`<text x=${left - 20} y=${height + 13} text-anchor="end">layer</text>`}
       ${hasAxis && names.map((name, i) => html`<text class=${i === row ? "value" : ""} x=${x(i)} y=${height + 13} text-anchor="middle">${name}</text>`)}
