@@ -222,6 +222,9 @@ def test_a_saved_page_has_the_text_its_weights_and_alternatives(open_text, open_
     page = open_text(token=5)
     take(page, "HTML page").save_as(tmp_path / "saved.html")
     saved = open_file(tmp_path / "saved.html")
+    expect(saved.locator(".passages")).to_be_visible()
+    controls, text = (saved.locator(one).bounding_box() for one in (".workspace > .tools", ".passages"))
+    assert text["x"] == controls["x"]  # below, not beside the controls of the head
     expect(saved.get_by_role("tab", name="Generate")).to_have_attribute("aria-selected", "true")
     expect_words(saved, tokens(answer))
     saved.get_by_role("combobox", name="layer").select_option("1")
