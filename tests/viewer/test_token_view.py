@@ -111,6 +111,8 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     expect(ranked).to_have_text(title)
     map_.press("ArrowDown")  # the next head
     expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("2")
+    expect(ranked).to_have_text("Heads ranked by “cat” → “<s>”")
+    expect(page.locator(".readout")).to_have_text(f"“cat” looks at “<s>”: {percent(weights[2, 2, 0])} ")
     expect(heads.locator(".tip")).to_be_hidden()  # cells have their numbers
     map_.hover()
     expect(heads.locator(".tip")).to_have_text(re.compile(r"^head \d: “cat” → “.+” \d+(\.\d)?\s%$"))

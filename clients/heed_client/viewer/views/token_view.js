@@ -95,8 +95,9 @@ function Text({ attention, settings, set, shown }) {
     }
     const isOther =
       held && pointedAt && (isSelf ? pointedAt.index !== held.index : pointedAt.direction !== held.direction);
-    const pointed = isOther ? pointedAt.index : null;
-    const parts = sentence(token, pointed);
+    const [pinned, places] = direction === "from" ? [key, columns] : [query, rows]; // the other word of a pinned pair
+    const pair = held && pinned !== null ? places.indexOf(pinned) : -1;
+    const parts = sentence(token, isOther ? pointedAt.index : pair < 0 ? null : pair);
     parts.forEach((text, i) => readout.current && (readout.current.children[i].textContent = text));
     readout.current?.classList.toggle("idle", token === null && !average);
     const isOfAll = token === null && average !== null;
@@ -224,8 +225,16 @@ function Text({ attention, settings, set, shown }) {
       ${keys && html`<h2>keys</h2>${text("to", "keys", keys)}`}
     </div>
     <${RankedHeads} attention=${attention} settings=${settings} set=${set} before=${PIN}
-      title=${`Heads ranked by their largest weight${place === null ? "" : ` ${direction} “${(direction === "from" ? attention.rows : attention.columns)[place].text}”`} (${leftOut(attention)})`} />
+title=${rankedBy(attention, settings)} />
     <${HeadRows} attention=${attention} settings=${looked} set=${set} shown=${shown} ...${heads} link=${link} />`;
+}
+
+/** The order of the heads, in words. @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
+function rankedBy(attention, { direction, query, key }) {
+  const [from, to] = [query !== null && attention.rows[query].text, key !== null && attention.columns[key].text];
+  if (from && to) return `Heads ranked by “${from}” → “${to}”`;
+  const word = direction === "from" ? from : to;
+  return `Heads ranked by their largest weight${word ? ` ${direction} “${word}”` : ""} (${leftOut(attention)})`;
 }
 
 /** The settings in which a token is pinned. @param {Token} token @param {number[]} rows  visible queries @param {number[]} columns */
