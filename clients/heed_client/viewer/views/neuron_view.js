@@ -43,19 +43,24 @@ function Neurons({ attention, settings, set, run, query }) {
   const table = useMemo(() => palette("auto", true), [theme]);
   const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   const shown = value ? largestKeys(value.weights, byWeight) : [];
-  const title = `query ${numbered(attention.rows[query], query)}`;
-  const longest = Math.max(title.length, ...shown.map((place) => numbered(attention.columns[place], place).length));
+  const title = (/** @type {number} */ place) => `query ${numbered(attention.rows[place], place)}`;
+  const longest = Math.max(
+    ...attention.rows.map((_, place) => title(place).length),
+    ...shown.map((place) => numbered(attention.columns[place], place).length),
+  );
   const most = Math.max(...shown.map((place) => value?.weights[place] ?? 0)) || 1;
   const tops = useMemo(() => value && topsOf(value), [value]);
   const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
-  const told = value && largestIn(value.products[toldKey(value, settings.key)]);
+  const toldAt = value && toldKey(value, settings.key);
+  const told = value && largestIn(value.products[Number(toldAt)]);
   const strip = (
     /** @type {string} */ label,
     /** @type {string} */ name,
     /** @type {Float32Array} */ numbers,
     /** @type {number} */ which,
+    isTold = true,
   ) =>
-    html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? told} setPointed=${setPointed} />`;
+    html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? (isTold ? told : null)} setPointed=${setPointed} />`;
   const legend = (/** @type {number} */ which) =>
     html`<${Legend} shown=${{ high: tops?.[which] ?? 1, levels: NO_LEVELS, isDiverging: true }} table=${table} scale="linear" />`;
   return html`<div class="tools">
@@ -70,9 +75,9 @@ function Neurons({ attention, settings, set, run, query }) {
       <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--rows": shown.length + 1 }} onPointerLeave=${() => setPointed(null)}>
       <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
-        <tr><th scope="row">query ${numbered(attention.rows[query], query)}</th>
+        <tr><th scope="row">${title(query)}</th>
           <td>${strip("query vector q", "q", value.query, 0)}</td>
-          <td colspan="3"><div class="colours">${legend(0)}<small title=${SCALE}>times the scale: the sum of the products is the score</small></div></td></tr>
+          <td colspan="3"><div class="colours">${legend(0)}<small title=${SCALE}>drawn times the scale, so that the products of a key add up to its score</small></div></td></tr>
         <tr><th scope="col">key</th>
           <th scope="col"><div class="colours">key vector k${legend(1)}</div></th>
           <th scope="col"><div class="colours">q × k${legend(2)}</div></th><th scope="col">sum</th>
@@ -84,8 +89,8 @@ function Neurons({ attention, settings, set, run, query }) {
         ) => html`<tr key=${place} class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
           <th scope="row"><button aria-pressed=${place === settings.key} onClick=${() => set({ query, key: place === settings.key ? null : place })}>
             ${numbered(attention.columns[place], place)}</button></th>
-          <td>${strip(`key ${place}`, `k of “${attention.columns[place].text}”`, value.keys[place], 1)}</td>
-          <td>${strip(`products with key ${place}`, `q × k of “${attention.columns[place].text}”`, value.products[place], 2)}</td>
+          <td>${strip(`key ${place}`, `k of “${attention.columns[place].text}”`, value.keys[place], 1, place === toldAt)}</td>
+          <td>${strip(`products with key ${place}`, `q × k of “${attention.columns[place].text}”`, value.products[place], 2, place === toldAt)}</td>
           <td><data value=${value.scores[place]}>${format(value.scores[place])}</data></td>
           <td><${Chance} share=${value.weights[place] / most}><data value=${value.weights[place]} title=${format(value.weights[place])}>${value.masked[place] ? "masked" : percent(value.weights[place])}</data><//></td>
         </tr>`,
