@@ -23,7 +23,8 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
  * @property {{row: number | null, column: number | null}} held
  */
 
-const [SMALL, MEDIUM, LARGE] = [12, 14, 18]; // px of words
+const [SMALL, MEDIUM, LARGE] = [12, 14, 16]; // px of words
+const PALE = 0.45; // opacity of a number that is or rounds to 0
 const FEW = 5; // rows
 const SHARE = 0.3; // of a cell that large words have
 const BAR = 36; // px, the longest bar
@@ -176,8 +177,10 @@ function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }) {
       context.fillStyle = textOn(table, level);
       const text = short(value, top, w > WITH_DECIMALS, isShare, w > FINE);
       hasDots ||= text === DOT;
+      context.globalAlpha = text === DOT || text === "0" ? PALE : 1;
       context.fillText(text, plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
     }
+  context.globalAlpha = 1;
   return hasDots;
 }
 
@@ -261,7 +264,13 @@ function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h
   if (isMarked) {
     const length = context.measureText(text).width;
     context.fillStyle = colours.mark;
-    context.fillRect((isRow ? -length : isLevel ? -length / 2 : 0) - 3, -2 - font / 2, length + 6, font + 4);
+    const padding = isRow ? Math.max(0, Math.min(2, (h - font) / 2)) : 2; // the words above and below stay readable
+    context.fillRect(
+      (isRow ? -length : isLevel ? -length / 2 : 0) - 3,
+      -padding - font / 2,
+      length + 6,
+      font + 2 * padding,
+    );
   }
   context.fillStyle = isMarked ? colours.back : colours.quiet;
   context.fillText(text, 0, 0);
