@@ -331,6 +331,8 @@ def test_the_next_tokens_of_a_language_model(open_page, shared_server, tmp_path_
     np.testing.assert_allclose(np.array(widths) / widths[0], chances[likely] / chances[likely[0]], atol=0.02)
     last = f"<\u00a0{percent(chances[likely[-1]])}".replace("<\u00a0<", "<")
     assert {cell.inner_text() for cell in shown.values()} == {last}
+    note = page.get_by_role("region", name="next tokens").locator(".note")
+    expect(note).to_have_text("<: less probable than the 10 that are listed")
 
 
 def test_the_picture_shows_the_head_that_changes_most(open_page, answers):
