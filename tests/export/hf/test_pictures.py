@@ -277,7 +277,7 @@ def test_tokens_are_counted_in_each_request_of_a_shape(served):
 def test_pictures_have_a_size_of_their_own_and_may_be_left_out(once):
     folder = once("llava of readers", lambda folder: save(READERS["llava"].family, folder))
     block, _ = block_of(load(folder), "mine")
-    assert block.description.startswith("2 layers of 4 heads for texts, 3 of 4 for images; answers logits over the")
+    assert block.description.startswith("2 layers of 4 heads for texts, 3 of 4 for images; returns logits over the")
     pictures = block.inputs["pixel_values"]
     assert (pictures.shape, pictures.required) == (("images", 3, 16, 16), False)
     assert (pictures.placeholder.token, pictures.placeholder.count) == (TOKEN, COUNT)

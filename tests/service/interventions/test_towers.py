@@ -118,7 +118,7 @@ def test_scores_are_those_of_images(post, metric, images, of_source, has_source)
         (
             "sweep",
             {"text": TEXT, "intervention": REMOVED, "over": {}, "metric": "kl"},
-            400,
+            422,
             "pixel_values: missing (required)",
         ),
         (
