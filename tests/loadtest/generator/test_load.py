@@ -35,7 +35,20 @@ def test_a_closed_loop_sees_a_stall_once_for_each_connection(served, load):
 
 
 def test_requests_that_are_not_answered_in_time_are_errors(served, load):
-    flags = ["--rate", 200, "--seconds", 1, "--timeout", 0.3, "--connections", 4]
+    flags = [
+        "--rate",
+        200,
+        "--seconds",
+        1,
+        "--timeout",
+        0.3,
+        "--connections",
+        4,
+        "--window",
+        0.02,
+        "--max-warmup",
+        0.02,
+    ]
     (result,) = load(served(App(stall=1, after=100)), *flags)["results"]
     assert result["errors"]["timeout"] >= 4
     assert result["failed"] > 0
