@@ -13,7 +13,7 @@ from rich.console import Console
 
 from heed_options import clean_end
 from loadtest import options as flags
-from loadtest.measurement.outcome import outcome, ratios
+from loadtest.measurement.outcome import is_answered, outcome, ratios
 from loadtest.measurement.thresholds import violations
 from loadtest.options import parser
 from loadtest.report import about, ci
@@ -67,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not document["results"]:
         return status or 2
     _output(document, options, console)
-    unanswered = [result for result in document["results"] if not (result["requests"] or result["rate"])]
+    unanswered = [result for result in document["results"] if not is_answered(result)]
     for result in unanswered:
         url = document["servers"][result["server"]]
         print(f"heed loadtest: {result['level']}: {url} answered no request with 200", file=sys.stderr)
-    answered = {result["server"] for result in document["results"] if result["requests"] or result["rate"]}
+    answered = {result["server"] for result in document["results"] if is_answered(result)}
     if {result["server"] for result in unanswered} - answered:
         return status or 2
     return status or int(bool(unanswered or document["violations"]))

@@ -1,7 +1,7 @@
 """The result of a level of load on one server, as in the JSON file and the report."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +131,11 @@ def _note(problem: str, reasons: Sequence[str | None]) -> list[str]:
     given = [reason for reason in reasons if reason]
     count = f" in {len(given)} of {len(reasons)} turns" if len(reasons) > 1 else ""
     return [f"{problem}{count}: {given[0]}"] if given else []
+
+
+def is_answered(result: Mapping[str, Any]) -> bool:
+    """Whether the server answered a request with 200, if only one that was due before the measurement."""
+    return bool(result["requests"] or result["rate"])
 
 
 def _late_answers(answered: int, rate: float) -> list[str]:

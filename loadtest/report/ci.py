@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from loadtest.measurement.outcome import is_answered
 from loadtest.measurement.thresholds import TIMES
 
 
@@ -75,7 +76,7 @@ def _add_cases(
 ) -> None:
     level, seconds = result["level"], f"{result['seconds']:.3f}"
     case = ElementTree.SubElement(suite, "testcase", classname="loadtest", name=f"{level}: answered", time=seconds)
-    if not (result["requests"] or result["rate"]):
+    if not is_answered(result):
         errors = ", ".join(f"{error}: {count}" for error, count in result["errors"].items())
         ElementTree.SubElement(
             case, "error", message=_plain(f"no request was answered with 200: {errors}".removesuffix(": "))
