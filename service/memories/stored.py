@@ -329,7 +329,6 @@ def check_model(description: Description, model: Model, names: Sequence[str]) ->
     """Raises Invalid, Conflict: as ``StoredInputs``."""
     if description.block is None:
         if any(name not in model.inputs for name in names):
-            check_usable(model, FIELD)
             raise Invalid(f"model '{model.name}' takes no key and value; store a memory with \"block\" for it", FIELD)
         return
     if description.block != model.name:
