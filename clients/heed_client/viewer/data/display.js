@@ -254,9 +254,10 @@ export function short(value, top, isWide = true, isShare = false, isFine = false
   const size = Math.abs(value);
   if (size < TINY) return "0";
   if (isShare) {
-    const text = top < 0.01 ? (100 * size).toFixed(3) : withoutUnit(percent(size));
-    if (isFine && percent(size).startsWith(">")) return `${value < 0 ? "−" : ""}>\u2009${text}`;
-    return Number(text) === 0 || text.startsWith("<") ? DOT : value < 0 ? `−${text}` : text;
+    const share = percent(size);
+    const text = top < 0.01 ? (100 * size).toFixed(3) : withoutUnit(share);
+    if (Number(text) === 0 || text.startsWith("<")) return DOT;
+    return `${value < 0 ? "−" : ""}${isFine && share.startsWith(">") ? ">\u2009" : ""}${text}`;
   }
   const digits = size >= 100 ? 0 : size >= 10 ? 1 : top < (isFine ? 1 : 0.1) ? 3 : 2;
   const fixed = value.toFixed(digits);

@@ -71,7 +71,7 @@ function Neurons({ attention, settings, set, run, query }) {
     ${
       value &&
       tops &&
-      html`<p class="headline">${sentence(attention, value, query, settings.key)}</p>
+      html`<p class="headline">${sentence(attention, value, query, Number(toldAt), Number(told))}</p>
       <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--rows": shown.length + 1 }} onPointerLeave=${() => setPointed(null)}>
       <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
@@ -124,15 +124,11 @@ const topOf = (rows) =>
 
 /** The score and weight of the selected key, or of the one with the largest weight, and the dimension that adds most to the score.
  *  @param {ViewProps["attention"]} attention
- *  @param {import("heed/server/neurons.js").Neurons} neurons @param {number} query @param {number | null} key */
-function sentence({ rows, columns }, neurons, query, key) {
-  const { scores, weights, masked, products } = neurons;
-  const place = toldKey(neurons, key);
-  const parts = products[place];
-  const most = largestIn(parts);
+ *  @param {import("heed/server/neurons.js").Neurons} neurons @param {number} query @param {number} place  of the key @param {number} most  the dimension */
+function sentence({ rows, columns }, { scores, weights, masked, products }, query, place, most) {
   const after = masked[place] ? "which is masked" : html`<b>${percent(weights[place])}</b> after the softmax`;
   return html`Score of “${rows[query].text}” and “${columns[place].text}”: <b>${significant(scores[place])}</b>, ${after}
-    ${" "}<small>largest product: ${significant(parts[most])}, in dimension ${most}</small>`;
+    ${" "}<small>largest product: ${significant(products[place][most])}, in dimension ${most}</small>`;
 }
 
 /** The dimension with the largest absolute number. @param {Float32Array} numbers */
