@@ -51,7 +51,8 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const patches = !isCross && text && picture ? patchesIn(text.prompt, picture.patches) : null;
   const hasPicture = isDrawn && picture && (isCross || patches);
   const { shown } = useShown(attention, settings);
-  const opening = shown && hasPicture && !isRunning ? openingWord(shown, picture.patches) : count - 1; // else the newest one
+  const seen = hasPicture && !isRunning ? picture.patches : null;
+  const opening = useMemo(() => (shown && seen ? openingWord(shown, seen) : count - 1), [shown, seen, count]); // else the newest one
   const own = isHeld ? settings.query : pointed ? pointed.row : opening;
   const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
   const place = inText(own);

@@ -49,6 +49,10 @@ function Text({ attention, settings, set, shown }) {
   const looked = place === null && pointed ? { ...settings, ...settingsOf(pointed, rows, columns) } : settings;
   const heads = useHeads(attention, looked, shown);
   const { levels } = shown;
+  const [ownWords, otherWords] = useMemo(
+    () => [wordsAmong(attention.rows, rows), wordsAmong(attention.columns, columns)],
+    [attention, rows, columns],
+  );
   const average = useMemo(() => received(shown, settings.scale), [shown, settings.scale]); // without a pointed token
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
   const held = heldIndex < 0 ? null : /** @type {Token} */ ({ direction, index: heldIndex });
@@ -109,9 +113,8 @@ function Text({ attention, settings, set, shown }) {
   const sentence = (token, other) => {
     if (!token) {
       if (!average) return ["", "", HINT];
-      const words = [...columns.keys()].filter((i) => !isLeftOut(attention.columns[columns[i]]));
-      const isChosen = words.length > 0 && words.length < columns.length;
-      const best = (isChosen ? words : [...columns.keys()]).reduce((best, i) =>
+      const isChosen = otherWords.length > 0 && otherWords.length < columns.length;
+      const best = (isChosen ? otherWords : [...columns.keys()]).reduce((best, i) =>
         average.values[i] > average.values[best] ? i : best,
       );
       const mean = valueText(settings.kind, average.values[best], error);
@@ -120,11 +123,9 @@ function Text({ attention, settings, set, shown }) {
     }
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
-    const [places, labels] = isFrom ? [columns, attention.columns] : [rows, attention.rows];
+    const [places, words] = isFrom ? [columns, otherWords] : [rows, ownWords];
     const own = (isFrom ? rows : columns)[token.index];
-    const chosen = [...places.keys()].filter(
-      (one) => !isLeftOut(labels[places[one]]) && !(isSelf && places[one] === own),
-    );
+    const chosen = words.filter((one) => !(isSelf && places[one] === own));
     const all = chosen.length ? chosen : [...places.keys()];
     const most = other ?? all.reduce((best, one) => (valueOf(one) > valueOf(best) ? one : best));
     const left = other === null && chosen.length < places.length && chosen.length ? `(${leftOut(attention)})` : "";
@@ -224,10 +225,12 @@ function Text({ attention, settings, set, shown }) {
       ${text("from", keys ? "queries" : "tokens", queries)}
       ${keys && html`<h2>keys</h2>${text("to", "keys", keys)}`}
     </div>
-    <${RankedHeads} attention=${attention} settings=${settings} set=${set} before=${PIN}
-title=${rankedBy(attention, settings)} />
+    <${RankedHeads} attention=${attention} settings=${settings} set=${set} before=${PIN} title=${rankedBy(attention, settings)} />
     <${HeadRows} attention=${attention} settings=${looked} set=${set} shown=${shown} ...${heads} link=${link} />`;
 }
+
+/** The indices of the visible tokens that are not left out. @param {Label[]} labels @param {number[]} places  visible ones */
+const wordsAmong = (labels, places) => [...places.keys()].filter((i) => !isLeftOut(labels[places[i]]));
 
 /** The order of the heads, in words. @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
 function rankedBy(attention, { direction, query, key }) {
