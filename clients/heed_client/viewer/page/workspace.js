@@ -119,7 +119,7 @@ export function Workspace({
     ${
       settings.view &&
       settings.view !== name &&
-      html`<p class="note" role="note">${title} has no view “${settings.view}”${settings.view in NEEDS && `, which needs ${NEEDS[settings.view]}`}. <button onClick=${() => {
+      html`<p class="note" role="note">${title} has no view “${settings.view}”${Object.hasOwn(NEEDS, settings.view) && `, which needs ${NEEDS[settings.view]}`}. <button onClick=${() => {
         set({ view: name });
         focusTab();
       }}>close</button></p>`
