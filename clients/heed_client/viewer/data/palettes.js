@@ -128,19 +128,21 @@ function luminance(r, g, b) {
 }
 
 /** A colour for each head, from the rainbow Turbo: colour-blind people can tell its halves apart as bluish and
- *  yellowish, and the colours of a half by their lightness. Colours are darkened so that yellow is visible on white,
- *  and lightened on a dark page if their contrast is too low.
+ *  yellowish, and the colours of a half by their lightness. On white, colours are darkened so that yellow is visible;
+ *  on a dark page those of too low a contrast get as bright as their hue allows, and then a share of white.
  *  @param {number} head @param {number} heads @param {boolean} [isOnDark]  else on white */
 export function headColour(head, heads, isOnDark = isDark()) {
-  const colour = rgb(interpolateTurbo((head + 0.5) / heads)).darker(0.5);
-  if (!isOnDark) return colour.formatHex();
+  const colour = rgb(interpolateTurbo((head + 0.5) / heads));
+  if (!isOnDark) return colour.darker(0.5).formatHex();
   const back = rgb(BACK_DARK);
-  let [share, { r, g, b }] = [0, colour];
-  while ((luminance(r, g, b) + 0.05) / (luminance(back.r, back.g, back.b) + 0.05) < CONTRAST) {
-    share += 0.05; // of white, which keeps the hue
-    [r, g, b] = [colour.r, colour.g, colour.b].map((part) => part + share * (255 - part));
+  const isClear = (/** @type {{r: number, g: number, b: number}} */ { r, g, b }) =>
+    (luminance(r, g, b) + 0.05) / (luminance(back.r, back.g, back.b) + 0.05) >= CONTRAST;
+  if (isClear(colour)) return colour.formatHex();
+  const brightest = colour.brighter(Math.log(255 / Math.max(colour.r, colour.g, colour.b)) / Math.log(1 / 0.7));
+  for (let share = 0; ; share += 0.05) {
+    const [r, g, b] = [brightest.r, brightest.g, brightest.b].map((part) => part + share * (255 - part));
+    if (isClear({ r, g, b })) return rgb(r, g, b).formatHex();
   }
-  return rgb(r, g, b).formatHex();
 }
 
 /**
