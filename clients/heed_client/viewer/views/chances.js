@@ -5,6 +5,8 @@ import { tokenName } from "heed/data/tokens.js";
 
 /** @typedef {import("heed/server/ablation.js").NextToken} NextToken */
 
+const SHOWN = 5; // most probable tokens of each list
+
 /** A bar and a number. @param {{share: number, children?: unknown}} props  `share` of the longest bar */
 export const Chance = ({ share, children }) =>
   html`<div><span class="chance" style=${{ width: `${100 * share}%` }}></span><b>${children}</b></div>`;
@@ -12,11 +14,12 @@ export const Chance = ({ share, children }) =>
 /** The chance of a token that is less probable than the last of a list. @param {number} last */
 export const below = (last) => percent(last).replace(/^(?!<)/, "<\u00a0");
 
-/** Bars before and after, in the order of `before`; a token that is not among those of one list is less probable than the last of it.
+/** Bars before and after of the most probable tokens; one that is not in a list is less probable than the last of it.
  *  @param {{before: NextToken[], after: NextToken[], title?: string, titles?: [string, string]}} props */
 export function NextTokens({ before, after, title = "Next token", titles = ["unchanged", "changed"] }) {
-  const tokens = new Map([...before, ...after].map(({ id, token }) => [id, token])); // those of `before` are first
-  const top = Math.max(...[...before, ...after].map(({ probability }) => probability));
+  const shown = [...before.slice(0, SHOWN), ...after.slice(0, SHOWN)];
+  const tokens = new Map(shown.map(({ id, token }) => [id, token]));
+  const top = Math.max(...shown.map(({ probability }) => probability));
   const isShort = [...tokens.keys()].some(
     (id) => ![before, after].every((list) => list.some((token) => token.id === id)),
   );
@@ -28,5 +31,5 @@ export function NextTokens({ before, after, title = "Next token", titles = ["unc
   return html`<section aria-label="next tokens"><h2>${title}</h2><table class="chances">
     <thead><tr><th scope="col">token</th><th scope="col">${titles[0]}</th><th scope="col">${titles[1]}</th></tr></thead>
     <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${tokenName(token, id)}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
-  </table>${isShort && html`<p class="note">${"<"}: less probable than the ${before.length} that are listed</p>`}</section>`;
+  </table>${isShort && html`<p class="note">${"<"}: not among the ${before.length} most probable</p>`}</section>`;
 }
