@@ -48,8 +48,16 @@ def test_the_words_of_the_queries_are_beside_the_first_of_three_maps(open_page):
     names = page.locator(".sides").evaluate("(sides) => parseFloat(sides.style.getPropertyValue('--names'))")
     assert widths == pytest.approx([widths[1] + names, widths[1], widths[1]], abs=0.1)
     assert page.evaluate("document.documentElement.scrollHeight") <= 900
+    expect(page.locator(".sides .legend")).to_have_count(2)
+    expect(page.get_by_role("region", name="second", exact=True)).to_contain_text("same scale")
+    places = [maps.nth(i).bounding_box() for i in range(3)]
+    maps.nth(1).click()
+    expect(page.locator(".sides .selection b")).to_have_count(2)
+    assert [maps.nth(i).bounding_box() for i in range(3)] == places  # a pin moves nothing
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
     page.set_viewport_size({"width": 1024, "height": 900})
     expect(page.locator(".sides.row")).to_have_count(0)
+    expect(page.locator(".sides .legend")).to_have_count(3)
     assert maps.nth(1).bounding_box()["width"] == pytest.approx(maps.first.bounding_box()["width"], abs=0.1)
 
 
@@ -267,9 +275,10 @@ def test_the_request_of_the_second_side_is_copied(open_page, heed):
 
 @pytest.mark.parametrize("other", ['{"text":"the dog ran on the mat"}', '{"head":3}', '{"model":"multi_head"}'])
 def test_a_saved_page_has_both_sides(other, open_page, open_file, tmp_path):
-    page = open_page(f"{PAGE}&head=1&other={quote(other)}")
+    page = open_page(f"{PAGE}&head=1&other={quote(other)}", closed=True, viewport={"width": 1280, "height": 900})
     expect(page.get_by_role("region", name="difference").locator("canvas").first).to_be_visible()
     parts = ".sides h2, .headline, [aria-label='largest differences'], .sides .legend"
+    expect(page.locator(".sides .legend")).to_have_count(2 if '"head"' in other else 3)  # of maps of the same words
     expected = page.locator(parts).all_text_contents()
     take(page, "HTML page").save_as(tmp_path / "saved.html")
     expect(open_file(tmp_path / "saved.html").locator(parts)).to_have_text(expected)

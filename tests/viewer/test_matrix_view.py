@@ -152,15 +152,17 @@ def test_masked_cells_of_weights_are_hatched_also_without_a_field_for_the_mask(o
 def test_numbers_in_cells_are_rounded_alike(open_page):
     """A dot is in place of what rounds to 0, unless all numbers are that small; weights are in per cent."""
     page = open_page()
-    script = """async ([values, top, isShare]) => {
+    script = """async ([values, top, isShare, room]) => {
         const { short } = await import("heed/data/display.js");
-        return values.map((value) => short(value, top, true, isShare));
+        return values.map((value) => short(value, top, isShare, room));
     }"""
     values = [0, 2e-8, 0.0049, 0.0051, -0.004, -0.2, 12.34, 123.4]
     assert page.evaluate(script, [values, 123.4]) == ["0", "·", "·", "0.01", "·", "−0.20", "12.3", "123"]
     assert page.evaluate(script, [[0, 2e-8, -0.004], 0.004]) == ["0", "2e−8", "−4e−3"]
     shares = [0, 0.0004, 0.0051, -0.004, -0.2, 0.123, 0.9999, 1]
     assert page.evaluate(script, [shares, 1, True]) == ["0", "·", "0.5", "−0.4", "−20", "12", "99.9", "100"]
+    narrow = ["0", "·", "1", "·", "−20", "12", ">99", "100"]  # in a cell with room for three characters
+    assert page.evaluate(script, [shares, 1, True, 3]) == narrow
     assert page.evaluate(script, [[4e-6, 4e-5, -0.004], 0.004, True]) == ["·", "0.004", "−0.400"]
     script = """async (changes) => {
         const { points } = await import("heed/data/display.js");
@@ -168,6 +170,28 @@ def test_numbers_in_cells_are_rounded_alike(open_page):
     }"""
     said = ["−12 points", "< 0.1 points", "0.0 points", "+5.1 points", "+99.9 points"]
     assert page.evaluate(script, [-0.12, -1e-4, 0, 0.051, 0.9999]) == said
+
+
+def test_the_cell_of_the_headline_is_framed_until_a_word_is_pinned(open_page):
+    scores = np.zeros((4, 4))
+    scores[2, 1] = 3
+    page = show(open_page, scores, WORDS[:4], "Matrix", "palette=greys")
+    expect(page.locator(".headline")).to_contain_text(f"“{WORDS[2]}” → “{WORDS[1]}”: 87")
+
+    def frames() -> list[tuple[int, int]]:
+        """The cells with blue pixels near their left edge: in this palette only a frame has."""
+        left, top, right, bottom = plot(page)
+        width, height = (right - left) / 4, (bottom - top) / 4
+        edges = {
+            at: pixels(page, HEAT_MAP, left + at[1] * width, top + (at[0] + 0.5) * height, 4, 8)
+            for at in np.ndindex(4, 4)
+        }
+        return [at for at, edge in edges.items() if (edge[:, :, 2].astype(int) - edge[:, :, 0] > 60).any()]
+
+    assert (2, 1) in (found := frames())
+    assert set(found) <= {(2, 1), (2, 2)}  # its right edge is beside the next
+    page.get_by_role("button", name=WORDS[0], exact=True).click()  # a row: no cell
+    assert frames() == []
 
 
 def test_a_dot_in_a_cell_is_explained(open_page):
@@ -195,7 +219,7 @@ def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
         return box["x"] + left + 1 + column, box["y"] + top + 1 + row
 
     whole = dark()
-    assert 1 <= len(whole) <= 9
+    assert 1 <= len(whole) <= 121  # with a frame, as the headline has its number
     middle = whole.mean(0)
     seen = (middle + 1.5) / [height, width]
     assert (np.abs(seen - np.array([777.5, 1234.5]) / 2048) < 2 / np.array([height, width])).all()

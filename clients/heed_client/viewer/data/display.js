@@ -247,21 +247,22 @@ export const minus = (text) => text.replaceAll("-", "−");
 
 /** A number in a cell, with at most four digits; 0 only for exactly 0, a dot for a number that rounds to 0.
  *  @param {number} value @param {number} top  the largest absolute number of all cells
- *  @param {boolean} [isWide]  whether there is room for five characters
  *  @param {boolean} [isShare]  whether it is written in per cent, as `percent` has it
- *  @param {boolean} [isFine]  whether numbers below 1 have three decimals */
-export function short(value, top, isWide = true, isShare = false, isFine = false) {
+ *  @param {number} [room]  characters: 3 only of a share, without decimals; with 6, numbers below 1 have three decimals */
+export function short(value, top, isShare = false, room = 5) {
   const size = Math.abs(value);
   if (size < TINY) return "0";
+  const isFine = room >= 6;
   if (isShare) {
     const share = percent(size);
-    const text = top < 0.01 ? (100 * size).toFixed(3) : withoutUnit(share);
+    if (room <= 3 && size >= 0.995 && size < WHOLE) return `${value < 0 ? "−" : ""}>99`;
+    const text = room <= 3 ? (100 * size).toFixed(0) : top < 0.01 ? (100 * size).toFixed(3) : withoutUnit(share);
     if (Number(text) === 0 || text.startsWith("<")) return DOT;
     return `${value < 0 ? "−" : ""}${isFine && share.startsWith(">") ? ">\u2009" : ""}${text}`;
   }
   const digits = size >= 100 ? 0 : size >= 10 ? 1 : top < (isFine ? 1 : 0.1) ? 3 : 2;
   const fixed = value.toFixed(digits);
-  const text = top < 0.01 ? value.toExponential(0) : isWide ? fixed : fixed.replace(/^(-?)0(?=\.\d{3})/, "$1");
+  const text = top < 0.01 ? value.toExponential(0) : room >= 5 ? fixed : fixed.replace(/^(-?)0(?=\.\d{3})/, "$1");
   return Number(text) === 0 ? DOT : minus(text);
 }
 

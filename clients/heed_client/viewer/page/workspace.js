@@ -6,7 +6,7 @@ import { focusTab, hint } from "heed/views/controls.js";
 import { useOpen } from "heed/views/hooks.js";
 import { ModelView } from "heed/views/model_view.js";
 import { HeadView } from "heed/views/head_view.js";
-import { MatrixView } from "heed/views/matrix_view.js";
+import { WholeMatrix } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
 import { CompareView } from "heed/views/compare_view.js";
 import { GenerateView } from "heed/views/generate_view.js";
@@ -34,7 +34,7 @@ export const LENS = { lens: { title: "Lens", view: LensView } };
 export const VIEWS = {
   model: { title: "Model", view: ModelView },
   head: { title: "Head", view: HeadView },
-  matrix: { title: "Matrix", view: MatrixView },
+  matrix: { title: "Matrix", view: WholeMatrix },
   tokens: { title: "Tokens", view: TokenView },
   compare: { title: "Compare", view: CompareView },
 };

@@ -32,7 +32,7 @@ export function numbersIn({ m, n, values, levels }, table, { left, top, width, h
   return Array.from({ length: m * n }, (_, at) => {
     if (Number.isNaN(levels[at])) return "";
     const [x, y] = [round(left + ((at % n) + 0.5) * width), round(top + (Math.floor(at / n) + 0.5) * height + 3.5)];
-    return `<text x="${x}" y="${y}" text-anchor="middle" font-size="10" fill="${textOn(table, levels[at])}">${short(values[at], most, true, isOfWeights(kind))}</text>`;
+    return `<text x="${x}" y="${y}" text-anchor="middle" font-size="10" fill="${textOn(table, levels[at])}">${short(values[at], most, isOfWeights(kind))}</text>`;
   }).filter(Boolean);
 }
 

@@ -95,7 +95,7 @@ export function AblateView({ attention, settings, set, run }) {
           ? attention.isWhole &&
             attention.isSmall &&
             html`<${LargeHead} attention=${attention} settings=${at} set=${set} />`
-          : html`<div style=${{ visibility }}>${heads && html`<${Ranking} ...${heads} /><${Head} ...${heads} />`}</div>`
+          : html`<div style=${{ visibility }}>${heads && html`<${Head} ...${heads} /><${Ranking} ...${heads} />`}</div>`
       }<//>
     <div style=${{ visibility }}>${tokens && changed}</div>`;
 }
@@ -299,8 +299,9 @@ function Ranking({ attention, changes, shown, settings, choose }) {
 function Head({ attention, before, changes, shown, settings, set }) {
   if (!(changes[0].largest > LEAST)) return null;
   const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
-  return html`<section aria-label="selected head"><h2>${placeOf(attention, own)}</h2><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
-    titles=${ablatedTitles(attention, own)} /></section>`;
+  const [first, second] = ablatedTitles(attention, own);
+  return html`<section aria-label="selected head"><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
+    titles=${[first, second, `${placeOf(attention, own)}: change`]} /></section>`;
 }
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
@@ -309,7 +310,7 @@ function Outputs({ labels, before, after }) {
   if (before.rows.length !== after.rows.length) return null;
   const hasWords = before.rows.length === labels.length;
   const each = before.rows.map((row, i) => ({
-    word: hasWords ? labels[i].text : String(i),
+    word: hasWords ? labels[i].text : before.rows.length > 1 ? String(i) : "",
     ...distance(row, after.rows[i]),
   }));
   return html`<${OutputChanges} each=${each} />`;
@@ -320,8 +321,8 @@ export function OutputChanges({ each }) {
   useTheme(); // draws again when it changes
   const top = Math.max(...each.map(({ share }) => share)) || 1;
   const colours = palette("auto");
-  return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
-    <p class="note">${RELATIVE} of the token’s vector.</p>
+  return html`<section aria-label="change of the output"><h2>Change of the output${each.length > 1 && " of each token"}</h2>
+    <p class="note">${RELATIVE} of the ${each.length > 1 && "token’s "}vector.</p>
     <ol class="chips">${each.map(
       ({
         word,

@@ -2,6 +2,8 @@
 import { html } from "vendor/preact.js";
 import { isOfWeights, percent, points, valueText, visible } from "heed/data/display.js";
 import { LEAST } from "heed/server/ablation.js";
+import { focusTab } from "heed/views/controls.js";
+import { HINT } from "heed/views/selection.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
@@ -29,6 +31,13 @@ function largestOf({ attention: { rows, columns }, change, settings: { query, ke
       places.sort((one, other) => size(other) - size(one)).splice(LISTED);
     }
   return places;
+}
+
+/** The pair of the first sentence of a list. @param {Parameters<typeof largestOf>[0]} props */
+export function largestChangeOf(props) {
+  const [place] = largestOf(props);
+  const { n } = props.change;
+  return place === undefined ? null : { row: Math.floor(place / n), column: place % n };
 }
 
 /** A number before and after a change, and the change: weights as percentages with one decimal, of which the change is the
@@ -67,21 +76,32 @@ export function LargestDifference(props) {
 }
 
 /** The largest changes; in a comparison those after the sentence above. With a query and a key pinned, the others of the query.
- *  @param {Props & {isComparison: boolean}} props  `isComparison`: nothing changes between the sides */
-export function Changes({ isComparison, ...props }) {
+ *  @param {Props & {isComparison: boolean, set: import("heed/views/hooks.js").Set | null}} props  `isComparison`: nothing
+ *    changes between the sides; `set` unpins, null: it is done elsewhere */
+export function Changes({ isComparison, set, ...props }) {
   const { query, key } = props.settings;
   const isPair = query !== null && key !== null;
   const [pair] = isPair ? largestOf(props) : [];
   const settings = isPair ? { ...props.settings, key: null } : props.settings;
   const places = largestOf({ ...props, settings }).filter((place) => place !== pair);
+  const first = places.slice(0, LISTED - 1);
   if (isComparison) {
-    const others = isPair ? places.slice(0, LISTED - 1) : places.slice(1);
+    const others = isPair ? first : places.slice(1);
     return html`<div class="changes">${others.length > 0 && html`<p>Then:</p><${Listed} props=${props} places=${others} start=${2} name="largest differences" />`}</div>`;
   }
   const of = isPair ? " of the pinned query" : query !== null || key !== null ? " of the pinned word" : "";
-  if (places.length === 0 && pair === undefined) return html`<p class="note">No weight${of} changes.</p>`;
-  return html`<div class="changes">${pair !== undefined && html`<p>Pinned: ${sentence(props, pair)}</p>`}
-    ${places.length > 0 && html`<p>Largest ${isPair ? "other " : ""}changes${of}</p><${Listed} props=${props} places=${places} start=${1} name="largest changes" />`}</div>`;
+  const unpin = () => {
+    set?.({ query: null, key: null });
+    focusTab();
+  };
+  const tail =
+    set &&
+    (query === null && key === null
+      ? html`<span class="hint">${HINT}</span>`
+      : html`<button onClick=${unpin}>clear</button>`);
+  if (places.length === 0 && pair === undefined) return html`<p class="note">No weight${of} changes. ${tail}</p>`;
+  return html`<div class="changes">${pair !== undefined && html`<p role="status">Pinned: ${sentence(props, pair)} ${tail}</p>`}
+    ${places.length > 0 && html`<p>Largest ${isPair ? "other " : ""}changes${of} ${pair === undefined && tail}</p><${Listed} props=${props} places=${first} start=${1} name="largest changes" />`}</div>`;
 }
 
 /** @param {{props: Props, places: number[], start: number, name: string}} props */

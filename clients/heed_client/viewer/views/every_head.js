@@ -12,8 +12,8 @@ import { usePromise } from "heed/views/hooks.js";
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 
 const ROW = 24; // px of a head, at least
-const OF_WIDTH = 60; // a row is 1 / OF_WIDTH of the width of the window
-const AROUND = 110; // px of the words and bars around the cells
+const OF_WIDTH = 52; // a row is 1 / OF_WIDTH of the width of the window
+const AROUND = 74; // px of the words above the cells, and below them
 
 /** The matrix of a layer's heads and how it is drawn; null until it is known.
  *  @param {Attention} attention @param {Settings} settings @param {Shown} shown  which tokens are visible */
@@ -58,7 +58,7 @@ export function HeadRows({ attention, settings, set, shown, all, map, error, leg
   };
   return html`<section class="every-head" aria-label="every head">
     <h2>${title}</h2>
-    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} height=${lowest + AROUND} lowest=${lowest} axes=${map.axes} tell=${tell} link=${link} /></section>`;
+    <${MatrixView} attention=${all} settings=${looks} set=${hold} top=${top} legend=${legend} hasBars=${false} height=${lowest + AROUND} lowest=${lowest} axes=${map.axes} tell=${tell} link=${link} /></section>`;
 }
 
 /** The pinned token, whether it is a key, and the tokens of the columns. @param {Settings} settings @param {Shown} shown */

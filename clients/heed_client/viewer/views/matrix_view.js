@@ -3,6 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact
 import { DOT, isOfWeights, valueText, visible } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
+import { largestPair } from "heed/data/ranking.js";
 import { rootSize, themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
 import { AROUND, draw, drawPointer, layout, LINE } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -38,11 +39,20 @@ const ATTENTION = ["queries", "keys"];
  * @property {(column: number | null) => void} onPoint  is called with the column that is pointed at
  */
 /** @typedef {(port: import("heed/views/draw/port.js").Port, cell: Cell | null) => void} Follow  shows the same part, and the cell that is pointed at */
+/** @typedef {{row: number, column: number}} Pair  the places of a query and a key */
 /** @typedef {Told & {link?: Link, top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
- *    sameWords?: Set<Follow> | null, hasZoom?: boolean, wordsBeside?: number}} Shared
+ *    sameWords?: Set<Follow> | null, hasZoom?: boolean, hasLegend?: boolean, wordsBeside?: number, times?: number, hasBars?: boolean, named?: Pair | null}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
  *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, the names of the axes,
- *    maps of the same words, which zoom and point together, whether this one has their buttons, and the px of the words of its queries, 0 = none */
+ *    maps of the same words, which zoom and point together, whether this one has their buttons, and a legend of its own, the px of the words of its queries, 0 = none,
+ *    and how many times as wide as in the other maps its cells are, whether it has bars of a row and a column, and the pair in the headline */
+
+/** A matrix whose largest weight is in the headline. @param {ViewProps} props */
+export function WholeMatrix({ attention, settings, set }) {
+  const { shown } = useShown(attention, settings);
+  const named = useMemo(() => shown && largestPair(shown, attention), [shown]);
+  return html`<${MatrixView} attention=${attention} settings=${settings} set=${set} named=${named} />`;
+}
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -72,7 +82,11 @@ export function HeatMap({
   link = undefined,
   sameWords = null,
   hasZoom = true,
+  hasLegend = true,
   wordsBeside = undefined,
+  times = 1,
+  hasBars = true,
+  named = null,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -104,12 +118,10 @@ export function HeatMap({
     const most = (/** @type {"rows" | "columns"} */ axis) =>
       Math.max(shown[axis].length, ...beside.map((one) => visible(one[axis], settings).length));
     const counts = { m: most("rows"), n: most("columns") };
-    const [rows, columns] = [
-      [...names.rows, ...left],
-      [...names.columns, ...above],
-    ];
-    return layout(shown, rows, columns, Math.max(1, width), height, lowest, counts, wordsBeside);
-  }, [names, width, screen, beside, own, below, lowest, wordsBeside, theme]); // with the theme the font may change
+    const all = { rows: [...names.rows, ...left], columns: [...names.columns, ...above] };
+    const size = { width: Math.max(1, width), height };
+    return layout(shown, all, size, lowest, { most: counts, wordsBeside, times, hasBars });
+  }, [names, width, screen, beside, own, below, lowest, wordsBeside, times, hasBars, theme]); // with the theme the font may change
   const words = useMemo(() => new Words(), [plot]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
@@ -124,6 +136,8 @@ export function HeatMap({
     row: within(settings.query === null ? -1 : shown.rows.indexOf(settings.query)),
     column: within(settings.key === null ? -1 : shown.columns.indexOf(settings.key)),
   };
+  const cellOf = (/** @type {Pair | null} */ pair) =>
+    pair && { row: shown.rows.indexOf(pair.row), column: shown.columns.indexOf(pair.column) };
 
   const scene = () => ({
     shown,
@@ -141,6 +155,7 @@ export function HeatMap({
     hover: live.hover,
     linked: live.linked !== null && live.linked < shown.n ? live.linked : null,
     held,
+    named: cellOf(named),
   });
   const paint = useFrame(() => {
     if (!canvas.current || width === 0) return;
@@ -293,7 +308,7 @@ export function HeatMap({
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      ${legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} />`}
+      ${!hasLegend ? html`<span class="note same-scale">same scale</span>` : (legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} />`)}
       <span class="note" ref=${dots} hidden>${DOT} rounds to 0</span>
       ${
         hasZoom &&

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { poolLabels, showSmall, valueText, visible } from "heed/data/display.js";
 import { inQuotes } from "heed/data/picture.js";
-import { heldWeight, smallWeights } from "heed/data/ranking.js";
+import { heldWeight, largestPair, smallWeights } from "heed/data/ranking.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
@@ -124,8 +124,9 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
 /** One head with its words. @param {ViewProps & {top?: number}} props */
 export function LargeHead({ attention, settings, set, top }) {
   const shown = drawn(attention.small(settings.layer, settings.head), attention, settings, top);
+  const named = useMemo(() => largestPair(shown, attention), [attention, settings]);
   return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, { ...settings, combine: "none" })}${ofHeld({ attention, settings })}</h2>
-    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} below=${BELOW} /></section>`;
+    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} below=${BELOW} named=${named} /></section>`;
 }
 
 /** The weight of the pinned pair, or the largest of the pinned word. @param {Pick<ViewProps, "attention" | "settings">} props */

@@ -3,9 +3,9 @@ import { html, useMemo, useRef } from "vendor/preact.js";
 import { renormalised } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
-import { Changes, LargestDifference } from "heed/views/changes.js";
+import { Changes, largestChangeOf, LargestDifference } from "heed/views/changes.js";
 import { rootSize, useSize } from "heed/views/draw/canvas.js";
-import { AROUND, besideOf, LINE } from "heed/views/draw/heat_map.js";
+import { AROUND, besideOf, LINE, WITHOUT_WORDS } from "heed/views/draw/heat_map.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 import { HINT, Selection } from "heed/views/selection.js";
@@ -14,7 +14,8 @@ import { HINT, Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/comparison.js").One} One */
 
 const [IN_A_ROW, IN_ROW_OF_RESULTS] = [1088, 768]; // px from which the three maps are in a row, with the words of the queries once
-const OTHERS = 440; // px of what is above and below the maps of a comparison in a row
+const [OTHERS, OTHERS_OF_RESULTS] = [480, 544]; // px of what is above and below the maps in a row
+const TIMES = 2; // as wide as the maps before and after is that of the change
 const MANY = 24; // rows; of more not each has its word in a narrow map
 
 /** A title that breaks neither between a name and its number nor after an ellipsis. @param {string} title */
@@ -79,29 +80,33 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const head = (/** @type {number} */ at) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
     ${tools[at] && html`<div class="tools">${tools[at]}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
-  const height = isRow && isComparison ? Math.max(lowest + AROUND, innerHeight - (OTHERS * rootSize()) / 16) : 0;
+  const isWithList = isRow && !isComparison; // of changes, which has what is pinned
+  const others = ((isComparison ? OTHERS : OTHERS_OF_RESULTS) * rootSize()) / 16;
+  const height = isRow ? Math.max(lowest + AROUND, innerHeight - others) : 0;
   /** One of the maps of the same words has the buttons, one in a row has the words. */
   const map = (isFirst = false, isLast = false) => ({
     height,
     beside,
     lowest,
     sameWords,
-    hasZoom: isLast || !sameWords,
+    hasZoom: (isWithList ? isFirst : isLast) || !sameWords,
     wordsBeside: !isRow ? undefined : isFirst ? names : 0,
+    ...(isWithList ? { lowest: Infinity, times: isFirst ? TIMES : 1, hasBars: false } : {}), // rows of one height
   });
   const side = (/** @type {One & {set: Set}} */ one, hint = "", isFirst = false, isLast = false) => html`
-    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} ...${map(isFirst, isLast)} />
-    <${Selection} ...${one} hint=${hint} />`;
+    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} hasLegend=${!isRow || top === null || one !== second} ...${map(isFirst, isLast)} />
+    ${isWithList ? null : html`<${Selection} ...${one} hint=${hint} />`}`;
   const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;
   const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings, isComparison };
-  const list = changes && html`<${Changes} ...${changes} />`;
+  const named = changes && largestChangeOf(changes);
+  const list = changes && html`<${Changes} ...${changes} set=${isWithList ? first.set : null} />`;
   const difference =
     change &&
     html`<section key="difference" aria-label="difference">${head(2)}
-      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} ...${map(!isComparison, isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
+      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} named=${named} ...${map(!isComparison, isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
-  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : ""}`} ref=${sides} style=${{ "--names": `${names}px` }}>
+  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : ""}`} ref=${sides} style=${{ "--names": `${names}px`, "--around": `${WITHOUT_WORDS}px` }}>
     ${!isComparison && difference}${!isComparison && list}
     <section key="first" aria-label="first">${head(0)}${side(first, isPinned ? "" : HINT, isComparison)}</section>
     <section key="second" aria-label="second">${head(1)}

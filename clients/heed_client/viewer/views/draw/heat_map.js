@@ -9,7 +9,7 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/views/draw/port.js").Plot} Plot */
 /** @typedef {import("heed/views/draw/port.js").Port} Port */
-/** @typedef {Plot & {font: number, isLevel: boolean, hasRowNames: boolean}} Layout  px of words, whether those of columns are level, and those of rows are drawn */
+/** @typedef {Plot & {bar: number, font: number, isLevel: boolean, hasRowNames: boolean}} Layout  px of the longest bar, px of words, whether those of columns are level, and those of rows are drawn */
 /** @typedef {{row: number, column: number}} Cell  among the visible ones */
 /**
  * @typedef {object} Scene  what is drawn
@@ -20,7 +20,7 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
  * @property {import("heed/views/draw/canvas.js").Words} words
  * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
  * @property {Cell | null} hover @property {number | null} linked  a column that is pointed at elsewhere
- * @property {{row: number | null, column: number | null}} held
+ * @property {{row: number | null, column: number | null}} held @property {Cell | null} named  in the headline, while none is held
  */
 
 const [SMALL, MEDIUM, LARGE] = [12, 14, 16]; // px of words
@@ -30,36 +30,42 @@ const SHARE = 0.3; // of a cell that large words have
 const BAR = 36; // px, the longest bar
 const [LESS, MORE] = [0.15, 0.85]; // levels of the colours of bars of a difference
 const GAP = 6; // px between words and cells
-const BELOW = BAR + 4; // px below the cells
+const EDGE = 4; // px below the cells and their bars
 export const LINE = 13; // px between the middles of two words
 export const AROUND = 134; // px of the words and bars around the cells
 const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
-const WITH_DECIMALS = 44; // px of a cell with room for five characters
-const FINE = 56; // px of a cell with room for six characters
-const WITH_VALUES = 34; // px of a cell that has its value in it
+const ROOM = [Infinity, Infinity, Infinity, 22, 34, 44, 56]; // px of a cell with room for so many characters
 
-/** The places of the cells in a canvas of a given width.
- *  @param {Shown} shown @param {string[]} rows  words that have room
- *  @param {string[]} columns
- *  @param {number} width @param {number} height  most, in CSS pixels @param {number} [lowest]  px of the cells
- *  @param {{m: number, n: number}} [most]  rows and columns of the maps beside it, for rows of one height
- *  @param {number} [wordsBeside]  px of the words of the queries, 0 = they are not drawn */
-export function layout(shown, rows, columns, width, height, lowest, most = shown, wordsBeside = undefined) {
-  const { m, n } = shown;
+/**
+ * @typedef {object} Beside  the maps beside one, and what it leaves to them
+ * @property {{m: number, n: number}} most  rows and columns of all, for rows of one height
+ * @property {number} [wordsBeside]  px of the words of the queries, 0 = they are not drawn
+ * @property {number} [times]  how many times as wide as in the others the cells are
+ * @property {boolean} [hasBars]  of a row and a column
+ */
+
+/** The places of the cells in a canvas.
+ *  @param {Shown} shown @param {{rows: string[], columns: string[]}} words  that have room
+ *  @param {{width: number, height: number}} size  the height at most, in CSS pixels @param {number | undefined} lowest  px of the cells
+ *  @param {Beside} beside */
+export function layout({ m, n }, { rows, columns }, { width, height }, lowest, beside) {
+  const { most, wordsBeside, times = 1, hasBars = true } = beside;
+  const bar = hasBars ? BAR : 0;
   const of = (/** @type {number} */ font) => {
     const size = font / SMALL;
     const left = Math.round((wordsBeside ?? Math.min(width * 0.24, besideOf(rows, size))) + GAP);
-    const breadth = Math.max(1, width - left - BAR - GAP - 1);
-    const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / most.n) - 2 * GAP);
+    const breadth = Math.max(1, width - left - rimOf(hasBars));
+    const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / most.n / times) - 2 * GAP);
     const above = isLevel ? font + GAP : Math.min(WORDS_ABOVE * size, 14 + 7 * size * longest(columns));
     const top = Math.round(above + GAP);
-    const room = Math.max(1, height - top - BELOW);
+    const room = Math.max(1, height - top - bar - EDGE);
     const { h } = fit(most.m, most.n, left, top, breadth, room, lowest);
     return {
       ...fit(m, n, left, top, breadth, room, lowest),
       height: m * h,
       h,
+      bar,
       font,
       isLevel,
       hasRowNames: wordsBeside !== 0,
@@ -67,8 +73,14 @@ export function layout(shown, rows, columns, width, height, lowest, most = shown
   };
   const { w, h } = of(SMALL);
   const largest = m < FEW ? MEDIUM : LARGE; // tall cells of a few rows are beside maps of many
-  return of(Math.round(Math.min(largest, Math.max(SMALL, SHARE * Math.min(w, h)))));
+  return of(Math.round(Math.min(largest, Math.max(SMALL, SHARE * Math.min(w / times, h)))));
 }
+
+/** px beside the cells of a map, on the side without words. @param {boolean} hasBars */
+const rimOf = (hasBars) => (hasBars ? BAR : 0) + GAP + 1;
+
+/** px around the cells of a map without bars and without the words of the queries. */
+export const WITHOUT_WORDS = GAP + rimOf(false);
 
 /** px beside the cells for the words of the queries. @param {string[]} rows @param {number} [size]  of the font, 1 = small */
 export const besideOf = (rows, size = 1) => Math.min(WORDS_BESIDE * size, 14 + 7 * size * longest(rows));
@@ -84,13 +96,17 @@ function haveRoom(words, font, width) {
 /** @param {string[]} words */
 const longest = (words) => words.reduce((most, word) => Math.max(most, word.length), 1);
 
-/** Whether cells of a size have their numbers in them. @param {number} w @param {number} h  px */
-const hasValues = (w, h) => w > WITH_VALUES && h > LINE + 3;
+/** The characters that a number may have in a cell; 0: it is not drawn. @param {number} w @param {number} h  px
+ *  @param {boolean} isShare */
+const roomIn = (w, h, isShare) => {
+  const room = h > LINE + 2 ? ROOM.findLastIndex((least) => w > least) : 0;
+  return isShare || room > 3 ? Math.max(0, room) : 0;
+};
 
 /** Draw the map without the parts that follow the pointer; whether a number in it is a dot. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
 export function draw(canvas, width, scene) {
   const { plot, mips, held } = scene;
-  const context = prepare(canvas, width, plot.top + plot.height + BELOW);
+  const context = prepare(canvas, width, plot.top + plot.height + plot.bar + EDGE);
   const cells = cellsOf(scene);
   context.save();
   context.beginPath();
@@ -99,7 +115,8 @@ export function draw(canvas, width, scene) {
   context.fillStyle = hatching(context, scene.colours);
   context.fillRect(plot.left, plot.top, plot.width, plot.height);
   mips.draw(context, plot, cells);
-  const hasDots = hasValues(cells.w, cells.h) && drawValues(context, scene, cells);
+  const room = roomIn(cells.w, cells.h, scene.isShare);
+  const hasDots = room > 0 && drawValues(context, scene, cells, room);
   drawHeld(context, scene, cells);
   context.restore();
   context.strokeStyle = scene.colours.line;
@@ -116,7 +133,7 @@ export function draw(canvas, width, scene) {
  */
 export function drawPointer(canvas, width, scene) {
   const { plot, hover, linked, held } = scene;
-  const context = prepare(canvas, width, plot.top + plot.height + BELOW);
+  const context = prepare(canvas, width, plot.top + plot.height + plot.bar + EDGE);
   const [row, column] = hover ? [hover.row, hover.column] : [null, linked];
   if (row === null && column === null) return;
   const cells = cellsOf(scene);
@@ -160,8 +177,9 @@ function hatching(context, colours) {
 /** The largest absolute number of a map. @type {WeakMap<Shown, number>} */
 const tops = new WeakMap();
 
-/** The numbers in the cells; whether one is a dot. @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
-function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }) {
+/** The numbers in the cells; whether one is a dot. @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells
+ *  @param {number} room  characters */
+function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }, room) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, shown.n);
   context.font = fontOf(w > 48 ? plot.font : 10);
@@ -175,7 +193,7 @@ function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }) {
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      const text = short(value, top, w > WITH_DECIMALS, isShare, w > FINE);
+      const text = short(value, top, isShare, room);
       hasDots ||= text === DOT;
       context.globalAlpha = text === DOT || text === "0" ? PALE : 1;
       context.fillText(text, plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
@@ -202,16 +220,22 @@ function drawBands(context, { plot, colours }, { x, y, w, h }, row, column) {
 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
 function drawHeld(context, scene, cells) {
-  const { plot, held, colours } = scene;
+  const { plot, held, named, colours } = scene;
   const { x, y, w, h } = cells;
-  if (held.row === null && held.column === null) return;
+  if (held.row === null && held.column === null && !named) return;
   drawBands(context, scene, cells, held.row, held.column);
-  if (held.row === null || held.column === null) return;
-  context.strokeStyle = colours.mark;
-  context.lineWidth = 3;
-  const [left, top] = [plot.left + (held.column - x) * w, plot.top + (held.row - y) * h];
-  const grown = Math.max(0, 6 - Math.min(w, h)) / 2; // a small cell is marked by a ring around it
-  context.strokeRect(left - grown, top - grown, w + 2 * grown, h + 2 * grown);
+  const cell = held.row === null && held.column === null ? named : held;
+  if (!cell || cell.row === null || cell.column === null) return;
+  const [left, top] = [plot.left + (cell.column - x) * w, plot.top + (cell.row - y) * h];
+  const grown = Math.max(0, 8 - Math.min(w, h)) / 2; // a small cell is marked by a ring around it
+  for (const [width, colour] of /** @type {const} */ ([
+    [5, colours.back],
+    [3, colours.mark],
+  ])) {
+    context.lineWidth = width;
+    context.strokeStyle = colour;
+    context.strokeRect(left - grown, top - grown, w + 2 * grown, h + 2 * grown);
+  }
 }
 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
@@ -222,7 +246,8 @@ function drawWords(context, scene, cells) {
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, plot.n);
   if (plot.hasRowNames)
     for (const index of every(firstRow, lastRow, h)) drawWord(context, scene, cells, "row", index, false);
-  for (const index of every(firstColumn, lastColumn, w)) drawWord(context, scene, cells, "column", index, false);
+  for (const index of every(firstColumn, lastColumn, w, LINE - 2))
+    drawWord(context, scene, cells, "column", index, false); // smaller
   drawAxes(context, scene);
   drawMarkedWords(context, scene, cells, held.row, held.column);
 }
@@ -286,9 +311,10 @@ function moveAbove(context, { left, top, font, isLevel }, x) {
 /** Whether the middle of a cell is in sight. @param {number} index @param {number} first @param {number} size @param {number} length */
 const isWithin = (index, first, size, length) => index + 0.5 >= first && (index + 0.5 - first) * size <= length;
 
-/** Every k-th index, so that words do not overlap. @param {number} first @param {number} end @param {number} size  px of a cell */
-function every(first, end, size) {
-  const step = Math.ceil((LINE - 1) / size);
+/** Every k-th index, so that words do not overlap. @param {number} first @param {number} end @param {number} size  px of a cell
+ *  @param {number} [least]  px between two words */
+function every(first, end, size, least = LINE - 1) {
+  const step = Math.ceil(least / size);
   const indices = [];
   for (let index = Math.ceil(first / step) * step; index < end; index += step) indices.push(index);
   return indices;
@@ -300,6 +326,7 @@ function every(first, end, size) {
 function drawBars(context, scene, { x, y, w, h }, row, column) {
   const { shown, plot, rows, columns, words, colours, table } = scene;
   const { m, n, levels } = shown;
+  if (plot.bar === 0) return;
   const ofRow = (/** @type {number} */ j) => levels[Number(row) * n + j];
   const ofColumn = (/** @type {number} */ i) => levels[i * n + Number(column)];
   const shareOf = (/** @type {number} */ level) => (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0; // of a masked cell 0
