@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # Not from the environment, where conda's compilers set HOST to the name of a platform.
 HOST := 127.0.0.1
-PORT ?= 8000
+PORT ?= $(or $(HEED_PORT),8000)
 VENV := .venv
 BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)

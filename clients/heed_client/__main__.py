@@ -294,6 +294,8 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             if name == "memory" and re.fullmatch(r"[\w-]+", path) and not Path(path).exists():
                 ids = "`heed memory list` prints the ids of the server"
                 raise UsageError(f"--memory {path}: is neither a file nor the id of a memory; {ids}") from None
+            if name == "layers" and not Path(path).exists():
+                raise UsageError(f"--layers {path}: is neither indices, such as 0,3,5:8, nor a file") from None
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
     flags = {
         name: getattr(options, name)

@@ -16,18 +16,6 @@ pytestmark = [
 ]
 PROGRAM = Path(__file__).parent / "go" / "call_all.go"
 GENERATED, _, ATTEND = (example for example in EXAMPLES if example.language == "go")  # test_minilm.py has the other
-PAGE = """package main
-
-import (
-	"context"
-	"fmt"
-
-	"example.com/heed"
-)
-
-func main() {
-	ctx := context.Background()
-"""
 ENVIRONMENT = os.environ | {"GOPROXY": "off", "GOFLAGS": "-mod=mod"}  # the client needs no module of others
 
 
@@ -45,7 +33,7 @@ def test_every_call(generators, api, document, every_call, calls_file, tmp_path)
     (tmp_path / "go.mod").write_text("module example.com\n\ngo 1.19\n")
     shutil.copy(PROGRAM, tmp_path)
     (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "main.go").write_text(PAGE + GENERATED.code.replace(ADDRESS, str(api.base_url)) + "}\n")
+    (tmp_path / "page" / "main.go").write_text(GENERATED.code.replace(ADDRESS, str(api.base_url)))
     run(tmp_path, "go", "vet", "./...")
     assert run(tmp_path, "go", "run", "./page") == GENERATED.shown
     answers = [*map(json.loads, run(tmp_path, "go", "run", ".", str(api.base_url), calls_file).splitlines())]

@@ -78,7 +78,10 @@ def matrices(
         raise wrong_index(at, leading)
     if subtracted is not None:
         if subtracted.shape != weights.shape:
-            raise ValueError(f"compare: {list(subtracted.shape)} is not the shape of the answer, {list(weights.shape)}")
+            raise ValueError(
+                f"compare: {list(subtracted.shape)} is not the shape of the answer, {list(weights.shape)}; "
+                "compare as many layers, heads, queries and keys"
+            )
         weights, name = weights - subtracted, "difference"
     labels = [_filled(own, m, n) for own in texts]
     numbers = [list(range(length)) for length in leading]
