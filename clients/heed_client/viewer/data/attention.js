@@ -33,6 +33,7 @@ import { isCausal, join, pool, rollout, statistics, toMatrix } from "heed/data/m
  */
 
 export const POOL = 64; // cells of a small picture, each way
+const QUICK = 1 << 16; // weights of a head
 const CACHED = 48; // matrices
 
 export class Attention {
@@ -97,6 +98,11 @@ export class Attention {
   /** Whether the cells of the small pictures are single weights. */
   get isSmall() {
     return this.m <= POOL && this.n <= POOL;
+  }
+
+  /** Whether one head is small enough to be loaded for a look at it. */
+  get isQuick() {
+    return this.m * this.n <= QUICK;
   }
 
   /** Whether queries and keys are the same tokens. */

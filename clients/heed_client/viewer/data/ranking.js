@@ -52,7 +52,7 @@ export function heldWeight({ rows, columns, isSelf }, settings, weightOf) {
 }
 
 /** The weights of a head's small picture. @param {Attention} attention @param {number} layer @param {number} head @returns {WeightOf} */
-export function smallWeights(attention, layer, head) {
+function smallWeights(attention, layer, head) {
   const { m, n } = attention;
   const small = attention.small(layer, head);
   return (i, j) => small.values[cellOf(i, m, small.m) * small.n + cellOf(j, n, small.n)];

@@ -188,11 +188,6 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
   };
   const said =
     ablated.length === 0 ? `all ${layers * heads} heads on` : `${ablated.length} of ${layers * heads} heads off`;
-  const firstOff = Math.min(layers, ...ablated.map(([layer]) => layer));
-  const isUnchanged = (/** @type {number} */ layer) =>
-    layer <= firstOff &&
-    firstOff < layers - 1 && // else no layer can change
-    !changes.some((change) => change.layer === layer && change.largest > LEAST);
   const strongest =
     effects && count === null
       ? effects
@@ -207,7 +202,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
     <div class="ablation" style=${{ "--heads": heads }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed("")}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
-        (layer) => html`<tr class=${isUnchanged(layer) ? "unchanged" : ""}>
+        (layer) => html`<tr>
         <th scope="row">${layers > 1 && html`<span>layer ${layer}</span>`}
           <${LayerSwitch} layer=${layer} isOff=${all(heads).every((head) => isOff(layer, head))}
             set=${(/** @type {boolean} */ off) => set({ ablated: [...without(([l]) => l === layer), ...all(off ? heads : 0).map((head) => /** @type {Place} */ ([layer, head]))] })} /></th>

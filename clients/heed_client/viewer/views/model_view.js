@@ -2,13 +2,13 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { poolLabels, showSmall, valueText, visible } from "heed/data/display.js";
 import { inQuotes } from "heed/data/picture.js";
-import { heldWeight, largestPair, smallWeights } from "heed/data/ranking.js";
+import { heldWeight, largestPair } from "heed/data/ranking.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
-import { drawn, globalMax, usePromise, useReady } from "heed/views/hooks.js";
+import { drawn, globalMax, usePromise, useReady, useShown } from "heed/views/hooks.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -99,7 +99,7 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
     if (layer !== pointed?.layer || head !== pointed?.head) setPointed({ layer, head });
   };
   const large = pointed && pointed.layer < layers && pointed.head < heads ? pointed : settings;
-  const isLargeHere = attention.isSmall && large.layer * heads + large.head < ready;
+  const isLargeHere = attention.isQuick && large.layer * heads + large.head < ready;
   return html`<p class="note meaning">Each square is a head: queries from top to bottom, keys from left to right, stronger colours for larger
       weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">${hint("Point at one to see it large.", "")} </span>`}${hint("Click", "Tap")} one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
     ${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
@@ -121,22 +121,38 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
     </div>${isLargeHere && html`<${LargeHead} attention=${attention} settings=${{ ...settings, layer: large.layer, head: large.head }} set=${set} top=${top} />`}</div>`;
 }
 
-/** One head with its words. @param {ViewProps & {top?: number}} props */
-export function LargeHead({ attention, settings, set, top }) {
-  const shown = drawn(attention.small(settings.layer, settings.head), attention, settings, top);
-  const named = useMemo(() => largestPair(shown, attention), [attention, settings]);
-  return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, { ...settings, combine: "none" })}${ofHeld({ attention, settings })}</h2>
-    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} below=${BELOW} named=${named} /></section>`;
+/** One head with its words; while it is loaded, the one before. @param {ViewProps & {top?: number}} props */
+export function LargeHead({ attention, settings: wanted, set, top }) {
+  const { layer, head } = wanted;
+  const settings = { ...wanted, combine: /** @type {const} */ ("none") };
+  const loaded = useShown(attention, settings, top);
+  const matrix = attention.isSmall ? attention.small(layer, head) : loaded.matrix;
+  const last = useRef({ attention, matrix, settings });
+  if (matrix || last.current.attention !== attention) last.current = { attention, matrix, settings };
+  return last.current.matrix && html`<${Large} ...${last.current} set=${set} top=${top} />`;
 }
 
-/** The weight of the pinned pair, or the largest of the pinned word. @param {Pick<ViewProps, "attention" | "settings">} props */
-function ofHeld({ attention, settings }) {
-  const { query, key, kind, layer, head } = settings;
-  if (query === null && key === null) return "";
-  const { weight, other } = heldWeight(attention, settings, smallWeights(attention, layer, head));
-  const [from, to] = [query ?? other, key ?? other];
-  if (from === null || to === null || !Number.isFinite(weight)) return "";
-  return html`: ${inQuotes(attention.rows[from].text)} → ${inQuotes(attention.columns[to].text)} ${valueText(kind, weight)}`;
+/** @param {ViewProps & {matrix: import("heed/data/matrix.js").Matrix, top?: number}} props */
+function Large({ attention, settings, set, matrix, top }) {
+  const shown = drawn(matrix, attention, settings, top);
+  const largest = useMemo(() => largestPair(shown, attention), [shown]);
+  const pair = pairOf(attention, settings, matrix, largest);
+  const text =
+    pair &&
+    html`: ${inQuotes(attention.rows[pair.row].text)} → ${inQuotes(attention.columns[pair.column].text)} ${valueText(settings.kind, pair.value)}`;
+  return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, settings)}${text}</h2>
+    <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} below=${BELOW} named=${largest} /></section>`;
+}
+
+/** The pinned pair, or the largest of the pinned word, or of all words. @param {ViewProps["attention"]} attention
+ *  @param {ViewProps["settings"]} settings @param {import("heed/data/matrix.js").Matrix} matrix
+ *  @param {ReturnType<typeof largestPair>} largest */
+function pairOf(attention, settings, { n, values }, largest) {
+  const { query, key } = settings;
+  if (query === null && key === null) return largest;
+  const { weight, other } = heldWeight(attention, settings, (i, j) => values[i * n + j]);
+  const [row, column] = [query ?? other, key ?? other];
+  return row === null || column === null || !Number.isFinite(weight) ? null : { row, column, value: weight };
 }
 
 /** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, isLarge: boolean, open: () => void}} props */

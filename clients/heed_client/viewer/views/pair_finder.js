@@ -42,14 +42,14 @@ export function PairFinder({ attention, settings, set, point }) {
       isHeld
         ? html`<${Headline} attention=${attention} settings=${settings} best=${best ?? null} />`
         : settings.view === "model"
-          ? html`<p class="headline">${best ? html`<${Pair} attention=${attention} settings=${{ ...settings, combine: "none" }} pair=${best} />` : "All heads"}</p>`
+          ? html`<p class="headline">${best ? html`<${Pair} attention=${attention} settings=${{ ...settings, combine: "none" }} pair=${best} />` : html`All heads <small>${RANK}</small>`}</p>`
           : html`<${Largest} attention=${attention} settings=${settings} />`
     }
     ${
       attention.layers * attention.heads > 1 &&
       (isHeld || best
         ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} point=${point} />`
-        : html`<p class="note before-ranking">${RANK}</p>`)
+        : html`<p class="before-ranking"></p>`)
     }
   </section>`;
 }

@@ -209,6 +209,7 @@ function Alignment({ aligned }) {
 function GridMap({ grid, settings, change }) {
   const shown = useMemo(() => showGrid(grid), [grid.values, grid.values.map(String).join(), grid.choices.metric]);
   const { labels, axes, indices, unchanged, choices } = grid;
+  const named = useMemo(() => (grid.status === "running" ? null : (ranked(grid)[0] ?? null)), [grid]);
   const pinned = pinnedIn(grid);
   const asLabels = useMemo(() => {
     const of = (/** @type {string[]} */ names) =>
@@ -225,7 +226,7 @@ function GridMap({ grid, settings, change }) {
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid"
+    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid" named=${named}
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
