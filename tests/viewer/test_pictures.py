@@ -166,12 +166,15 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     expect(page.locator("#view")).to_contain_text("3 tokens")
     words.get_by_role("button").last.click()
     heads = page.get_by_role("region", name="heads by weight").get_by_role("button")
-    expect(heads).to_have_count(5)  # with room for the pictures below
-    expect(page.locator(".word-pictures [aria-pressed=true]")).to_be_in_viewport()
-    size = page.viewport_size
-    page.set_viewport_size({**size, "height": 1200})
     expect(heads).to_have_count(8)
-    page.set_viewport_size(size)
+    pictures = page.get_by_role("region", name="picture of each word")
+    expect(pictures.locator("[aria-pressed=true]")).to_be_in_viewport()
+    form = page.get_by_role("combobox", name="each word as")
+    form.select_option("a row of the matrix")
+    expect(page.get_by_role("region", name="alignment").get_by_role("application")).to_be_visible()
+    expect(pictures).to_have_count(0)
+    form.select_option("a picture")
+    expect(pictures.get_by_role("button")).to_have_count(3)
     words.get_by_text("picture (16 patches)").hover()
     expect(page.locator(".readout")).to_contain_text("looks at the picture: ")
     said = page.locator(".readout").inner_text().split(": ")[1]

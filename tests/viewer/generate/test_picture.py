@@ -132,6 +132,7 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     page = open_page(f"model=mine&text={text}&view=generate&length=3", url=server.url)
     expect(page.get_by_role("group", name="prompt and generated text")).to_contain_text("picture (16 patches)")
     expect_end(page)
+    page.get_by_role("combobox", name="each word as").select_option("a row of the matrix")
     alignment = page.get_by_role("region", name="picture").get_by_role("region", name="alignment")
     keys = page.locator(".passages [data-column]").count()  # one for all patches; nothing looks at the last word
     expect(alignment.get_by_role("application")).to_have_attribute(

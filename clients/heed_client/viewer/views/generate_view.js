@@ -6,7 +6,7 @@ import { inQuotes, joinPatches, openingWord, patchesIn, sumText } from "heed/dat
 import { leftOut } from "heed/data/ranking.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
-import { hint, neighbour } from "heed/views/controls.js";
+import { Choice, hint, neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { AROUND, LINE } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -32,6 +32,7 @@ const TALLEST = 0.75; // of the window's height
 const BELOW = 76; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const MOST_RANKED = 10; // heads, for which there is room
+const FORMS = { picture: "a picture", row: "a row of the matrix" }; // of a word beside a picture in a prompt
 const NEAR = 40; // px from the end of a text that count as its end
 
 /** @param {Props} props */
@@ -39,6 +40,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const count = text?.tokens.length ?? 0;
   const isDrawn = text !== null && count > 0 && attention.m === count; // otherwise it is the attention of the prompt
   const [pointed, setPointed] = useState(/** @type {Word | null} */ (null));
+  const [form, setForm] = useState(/** @type {keyof typeof FORMS} */ ("picture"));
   const isRunning = text?.status === "running";
   useEffect(() => {
     if (isRunning) setPointed(null); // the newest word is looked at
@@ -60,9 +62,17 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const ranked = isRunning ? null : (settings.query ?? inText(opening));
   const isPinned = isDrawn && !isRunning && settings.query !== null;
   const marked = { ...settings, query: place, key: isHeld ? settings.key : (pointed?.column ?? null) };
+  const choice =
+    hasPicture &&
+    patches &&
+    html`<${Choice} label="each word as" value=${form} options=${FORMS} onChange=${setForm} />`;
   const alignment =
     isDrawn &&
-    html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} patches=${patches} />`;
+    html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} patches=${patches}>${choice}<//>`;
+  const pictures =
+    choice &&
+    form === "picture" &&
+    html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${picture} place=${place} point=${setPointed}>${choice}<//>`;
   return html`
     ${
       actions &&
@@ -74,10 +84,9 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       text &&
       html`<div class="generation">
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} opening=${opening} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
-      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${alignment}<//>`}
+      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${pictures || alignment}<//>`}
       <div class="beside-text" style=${{ "--rows": Math.min(MOST_RANKED, attention.layers * attention.heads) }}><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
-        ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} />`}
-        ${patches && hasPicture && html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${picture} place=${place} point=${setPointed} />`}</div>
+        ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} />`}</div>
       ${!hasPicture && alignment}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
@@ -85,8 +94,8 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
 }
 
 /** The matrix of all generated words; the patches in a prompt are one column, as the picture is beside it.
- *  @param {ViewProps & {text: GeneratedText, patches: ReturnType<typeof patchesIn>}} props */
-function Alignment({ attention, settings, set, text, patches }) {
+ *  @param {ViewProps & {text: GeneratedText, patches: ReturnType<typeof patchesIn>, children?: unknown}} props  the children are before the title */
+function Alignment({ attention, settings, set, text, patches, children }) {
   const { shown } = useShown(attention, settings);
   const own = useMemo(
     () => shown && (patches ? joinPatches(shown, patches, settings) : shown),
@@ -100,10 +109,12 @@ function Alignment({ attention, settings, set, text, patches }) {
   const isCross = settings.kind === "cross_weights";
   const title = isCross
     ? "Alignment: generated words down, source across"
-    : "Each generated word (down) and the words before it (across)";
+    : children
+      ? "with the words before it"
+      : "Each generated word (down) and the words before it (across)";
   const hasScale = (!isCross || text.source?.length) && settings.query !== null && settings.hidePadding; // as the words
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
-  return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>
+  return html`<section class="alignment" aria-label="alignment">${children}<h2>${title}</h2>
     <${HeatMap} attention=${labels} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
       height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} below=${BELOW} ...${names} /></section>`;
 }

@@ -11,8 +11,8 @@ import { SmallPicture } from "heed/views/small_picture.js";
 const WIDTH = 192; // px of a picture
 const MOST = 60; // pictures, around the selected word
 
-/** @typedef {ViewProps & {seen: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void}} Props
- *    `place` of the word that is looked at, `point` looks at another */
+/** @typedef {ViewProps & {seen: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void, children?: unknown}} Props
+ *    `place` of the word that is looked at, `point` looks at another; the children are before the title */
 
 /** The value of the strongest colour of the pictures of all words; undefined = each has its own.
  *  @param {import("heed/data/display.js").Shown} shown @param {import("heed/views/picture_view.js").Patches} patches @param {ViewProps["settings"]} settings */
@@ -31,7 +31,7 @@ export function WordPictures(props) {
 }
 
 /** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
-function Pictures({ attention, settings, set, shown, seen, place, point }) {
+function Pictures({ attention, settings, set, shown, seen, place, point, children }) {
   const table = usePicturePalette(settings.palette, shown.isDiverging);
   const high = useMemo(() => highOf(shown, seen.patches, settings), [shown, settings.range]);
   const { rows } = shown;
@@ -49,21 +49,19 @@ function Pictures({ attention, settings, set, shown, seen, place, point }) {
     const frame = box.current;
     const own = frame?.querySelector("[aria-pressed=true]");
     if (!frame || !(own instanceof HTMLElement)) return;
-    const row = own.offsetHeight + parseFloat(getComputedStyle(frame).rowGap);
-    frame.style.setProperty("--row", `${row}px`);
     if (frame.matches(":hover")) return; // the pointer stays on its picture
-    const { scrollPaddingTop: beyond } = getComputedStyle(frame); // of the rows that fade
-    const top = own.offsetTop - frame.offsetTop - parseFloat(beyond);
-    const rows = Math.floor((frame.clientHeight - 2 * parseFloat(beyond)) / row); // that are seen as a whole
+    const top = own.offsetTop - frame.offsetTop;
+    const end = top + own.offsetHeight - frame.clientHeight;
     if (top < frame.scrollTop) frame.scrollTop = top;
-    else if (top > frame.scrollTop + (rows - 1) * row) frame.scrollTop = top - (rows - 1) * row;
+    else if (end > frame.scrollTop) frame.scrollTop = end;
   }, [place]);
-  const words = rows.length > MOST ? `${all.length} of ${rows.length} words` : "Each word";
-  return html`<section class="word-pictures" aria-label="picture of each word"><h2>${words}, with the largest weight on a patch</h2>
+  const words =
+    rows.length > MOST ? `${all.length} of ${rows.length} words, with` : children ? "with" : "Each word, with";
+  return html`<section class="word-pictures" aria-label="picture of each word">${children}<h2>${words} the largest weight on a patch</h2>
     <div class="head-pictures" ref=${box}>${all.map(({ row, weights }) => {
       const best = strongest(weights, seen.patches);
       const on = () => point({ row, column: null });
       return html`<${SmallPicture} key=${row} seen=${seen} weights=${weights} table=${table} opacity=${settings.opacity} width=${WIDTH} isShown=${row === place}
-        onPointerEnter=${on} onFocus=${on} onClick=${() => set({ query: row === settings.query ? null : row, key: null })}><span>${attention.rows[row].text}</span> ${best !== null && html`<b>${valueText(settings.kind, weights.values[best])}</b>`}<//>`;
+        onPointerEnter=${on} onFocus=${on} onClick=${() => set({ query: row === settings.query ? null : row, key: null })}><span style=${{ "--length": attention.rows[row].text.length }}>${attention.rows[row].text}</span> ${best !== null && html`<b>${valueText(settings.kind, weights.values[best])}</b>`}<//>`;
     })}</div></section>`;
 }
