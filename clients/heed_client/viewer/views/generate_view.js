@@ -29,7 +29,7 @@ import { WordPictures } from "heed/views/word_pictures.js";
 /** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
 
 const TALLEST = 0.75; // of the window's height
-const BELOW = 76; // px between its end and the window's: the last note
+const BELOW = 68; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const MOST_RANKED = 10; // heads, for which there is room
 const FORMS = { picture: "a picture", row: "a row of the matrix" }; // of a word beside a picture in a prompt
@@ -321,16 +321,14 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   );
   const legend =
     shown &&
-    (hasColours || isOfPicture) &&
     html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲") || undefined} />`;
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
-    <p class="headline readout">${sentence(attention, active, line, other, settings.kind, shown?.error)}</p>
+    <div class="passages-head"><p class="headline readout">${sentence(attention, active, line, other, settings.kind, shown?.error)}</p>
+      <span style=${{ visibility: hasColours ? "" : "hidden" }}>${legend}</span></div>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    <div class="tools">${!isOfPicture && legend}
-      ${words.length > 0 && html`<span class="note">${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}. The stronger its line, the more probable it was.</span>`}
-      ${isOfPicture && html`<span style=${{ visibility: hasColours ? "" : "hidden" }}>${legend}</span>`}</div>
+    ${words.length > 0 && html`<p class="note">${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}. The stronger its line, the more probable it was.</p>`}
   </div>`;
 }
 
