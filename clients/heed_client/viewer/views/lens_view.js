@@ -45,6 +45,12 @@ export const uncoloured = (isByRank) =>
 /** A cell in words. @param {Lens} lens @param {Cell} cell */
 const placeIn = (lens, { row, column }) => `${layerTitle(lens, row)}, at “${lens.words[column]}”`;
 
+/** A word that is in two lines if it has no room in one. @param {string} word */
+const inHalves = (word) => {
+  const half = Math.ceil(word.length / 2);
+  return html`<span>${word.slice(0, half)}<wbr />${word.slice(half)}</span>`;
+};
+
 /** Whether the token that comes next, or the token itself, is anywhere the most likely. @param {Lens} lens */
 export const hasNext = ({ ranks }) => ranks.some((row) => row.includes(1));
 
@@ -134,7 +140,7 @@ function Table({ lens, settings, set, pinned }) {
           if (isReached && !held) marks.push("described");
           const colours = level === level ? { backgroundColor: css(table, level), color: textOn(table, level) } : {};
           return html`<td role="gridcell" data-place=${`${row}.${column}`} tabindex=${isReached ? 0 : -1} aria-selected=${isHeld}
-          aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${{ ...colours, "--length": word.length }} key=${`${layer}.${position}`}>${word}</td>`;
+          aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${{ ...colours, "--length": word.length }} key=${`${layer}.${position}`}>${inHalves(word)}</td>`;
         })}</tr>`,
     );
   }, [lens, isByRank, table, held?.row, held?.column]);
@@ -148,7 +154,7 @@ function Table({ lens, settings, set, pinned }) {
     <div class="lens-body"><div><div class="lens-frame" ref=${frame} style=${{ "--rows": layers.length, "--columns": words.length }}><table class="lens-table" role="grid" aria-label="the most likely next token, by layer and token"
       onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
-      <thead><tr><th scope="col">token</th>${words.map((word) => html`<th scope="col" title=${word}>${word}</th>`)}</tr></thead>
+      <thead><tr><th scope="col">token</th>${words.map((word) => html`<th scope="col" title=${word} style=${{ "--length": word.length }}>${inHalves(word)}</th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
     <p class="note"><b>Bold</b>: already the most likely token of the output.${hasRight && html` <u>Underlined</u>: the ${target(lens)}.`}${uncoloured(isByRank)}${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
     <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} /></div>`;
