@@ -168,6 +168,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     heads = page.get_by_role("region", name="heads by weight").get_by_role("button")
     expect(heads).to_have_count(8)
     pictures = page.get_by_role("region", name="picture of each word")
+    pictures.scroll_into_view_if_needed()
     expect(pictures.locator("[aria-pressed=true]")).to_be_in_viewport()
     form = page.get_by_role("combobox", name="each word as")
     form.select_option("a row of the matrix")
