@@ -100,6 +100,9 @@ def test_a_built_in_picture_is_the_first_view_of_a_vision_model_only(open_model,
     expect(page.get_by_role("tab", name="Picture")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".selection")).to_contain_text("“[CLS]” (0) looks at row")
     expect(page.get_by_role("radio", name="test picture")).to_be_checked()
+    panel = page.get_by_role("region", name="input")
+    expect(panel.get_by_role("heading")).to_have_text("vit")  # its class is among the options
+    expect(panel.locator(".note", has_text="ViTForImageClassification (vit): ")).to_have_count(1)
     seen = colours(page, HEIGHT, WIDTH)
     assert np.abs(seen[0, 0] - [0x9F, 0xD3, 0xF5]).max() <= 1  # the sky
     assert np.abs(seen[-1, -1] - [0x6A, 0xA8, 0x4F]).max() <= 1  # the ground

@@ -1,6 +1,6 @@
 // The model's input, texts or tensors, and its options.
 import { html, useId, useState } from "vendor/preact.js";
-import { shortened } from "heed/server/api.js";
+import { isTrained, shortened } from "heed/server/api.js";
 import { DRAWING } from "heed/server/generation.js";
 import { preprocessorOf, requestOf } from "heed/server/picture.js";
 import { neededFor } from "heed/server/run.js";
@@ -56,13 +56,13 @@ export function InputPanel(props) {
   const isOpen = props.isOpen || own !== null || Object.keys(errors).some((name) => !TEXTS.includes(name));
   return html`<section class=${isOpen ? "input open" : "input"} aria-label=${isSecond ? "input of the second" : "input"} aria-busy=${isBusy && !needed}>
     ${model.tokenizer && html`<${Texts} ...${props} isOpen=${isOpen} id=${id} errors=${errors} setError=${setError} />`}
-    <div class="summary">${!isSecond && html`<h2>${model.tokenizer ? model.block : model.title}</h2>`}
+    <div class="summary">${!isSecond && html`<h2>${model.tokenizer || isTrained(model) ? model.block : model.title}</h2>`}
       ${preprocessor && html`<${PictureFile} onFiles=${open} /><span class="note">${props.request?.picture ?? (props.request || props.settings.random ? "" : aboutTest(model, isSecond))}</span>`}
       <button aria-expanded=${isOpen} aria-controls=${`${id}-controls`} onClick=${() => setOpen(!isOpen)}>${
         model.tokenizer ? "Options" : "Tensors and options"
       }</button></div>
     <div class="controls" id=${`${id}-controls`} hidden=${!isOpen}>
-      <p class="note">${model.description}${model.weights !== "none" && ` Weights: ${shortened(model.weights)}.`}</p>
+      <p class="note">${isTrained(model) && `${model.title}: `}${model.description}${model.weights !== "none" && ` Weights: ${shortened(model.weights)}.`}</p>
       ${
         !model.tokenizer &&
         html`<${Tensors} ...${props} key=${model.block} id=${id} errors=${errors} setError=${setError} hasError=${own !== null} />`
