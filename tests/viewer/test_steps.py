@@ -148,7 +148,7 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     of_queries = [0, 1, 6, 7, 8, 9]
     rows = lambda: [row.evaluate("(one) => one.style.top") for row in stages.locator(".row").all()]  # noqa: E731
     until(lambda: [rows()[place] for place in of_queries] == ["50%"] * 6)
-    scores = page.get_by_role("img", name="scores, 2 × 3")
+    scores = page.get_by_role("application", name="scores, 2 × 3")
     expect(stages.nth(6).locator(".numbers span")).to_have_count(6)
     expect(stages.nth(0).locator(".numbers")).to_have_count(0)  # 64 numbers are too narrow
     box = scores.bounding_box()
@@ -159,6 +159,34 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     expect(page.locator(".headline")).to_contain_text("Query 0 → key 0: ")
     scores.click(position=first)
     expect(page.get_by_role("heading", name="Query 0 and key 0, number by number")).to_be_visible()
+
+
+def test_a_number_is_marked_in_its_tensor_and_among_those_of_the_pair(open_page):
+    """By the pointer and by keys, in both directions."""
+    page = open_page("model=multi_head&view=steps&query=1&key=2")
+    tip, marked = page.locator(".tensor .tip"), page.locator(".cells [data-pointed]")
+    numbers = page.get_by_role("list", name="projected key", exact=True).locator("data")
+    numbers.nth(3).hover()
+    expect(tip).to_have_text(re.compile(r"^projected key \[2, 3\] = "))
+    expect(marked).to_have_text(numbers.nth(3).inner_text())
+    page.mouse.move(0, 0)
+    page.get_by_role("textbox", name="key 5", exact=True).focus()
+    expect(tip).to_have_text(re.compile(r"^key \[2, 5\] = "))
+    page.get_by_role("application", name="projected key, 3 × 8").focus()
+    expect(tip).to_have_count(0)
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_have_text(re.compile(r"^projected key \[2, 0\] = "))
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_have_text(re.compile(r"^projected key \[2, 1\] = "))
+    expect(marked).to_have_text(numbers.nth(1).inner_text())
+    page.keyboard.press("ArrowUp")
+    expect(tip).to_have_text(re.compile(r"^projected key \[1, 1\] = "))
+    expect(marked).to_have_count(0)  # of another key
+    expect(page.locator(".headline")).to_contain_text("Query 1 → key 1: ")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Query 1 and key 1, number by number")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(tip).to_have_count(0)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,19 @@ import { Formula } from "heed/views/formula.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/server/head_tensors.js").Stage} Stage */
 /** @typedef {{query: number | null, key: number | null}} Rows  of a query and a key */
+/** @typedef {{title: string, row: number | null, column: number, isOfKeys: boolean}} Cell  a number of a tensor; no row: that of the selected query or key */
+/** @typedef {{cell: Cell | null, setCell: (cell: Cell | null) => void}} Pointed  here or in the vectors of the pair */
 
 const WITH_NUMBERS = 46; // px of a square that has its number in it
 const FEW = 4; // columns that are made so wide
 const LINE = 16; // px
+/** @type {Record<string, [down: number, right: number]>} */
+const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 const THIN = 12; // px of a row whose frame is around it, not in it
 
-/** @param {ViewProps & {run: import("heed/views/hooks.js").Run, pair: Rows & {query: number}, weight: number | null}} props  `weight` of the pair */
-export function StepsTensors({ attention, settings, set, run: { model, input, settings: asked }, pair, weight }) {
+/** @param {ViewProps & Pointed & {run: import("heed/views/hooks.js").Run, pair: Rows & {query: number}, weight: number | null}} props  `weight` of the pair */
+export function StepsTensors({ attention, settings, set, run, pair, weight, cell, setCell }) {
+  const { model, input, settings: asked } = run;
   const { head, batch } = settings;
   const { value } = usePromise(() => stagesOf(model, { ...asked, head, batch }, input), [input, head, batch]);
   const [pointed, setPointed] = useState(/** @type {Rows | null} */ (null));
@@ -28,7 +33,7 @@ export function StepsTensors({ attention, settings, set, run: { model, input, se
   const shown = weights && key !== null ? weights.numbers[query * weights.columns + key] : weight;
   const headline = html`<p class="headline">${key !== null && shown !== null && html`${named("Query", attention.rows, query)} → ${named("key", attention.columns, key)}: <b>${percent(shown)}</b>`}</p>`;
   if (!value?.length) return headline;
-  return html`${headline}<p class="readout">${hint("Point at a row to mark its query or key, and click to select it.", "Tap a row to select its query or key.")}</p>
+  return html`${headline}<p class="readout">${hint("Point at a number, or go to it by Tab and arrow keys, to mark its query or key; a click or Enter selects them.", "Tap a number to select its query or key.")}</p>
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
         stage,
@@ -37,18 +42,17 @@ export function StepsTensors({ attention, settings, set, run: { model, input, se
         <div class="sign">${stage.sign && html`<${Formula} formula=${stage.sign} isInline=${true} />`}</div>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
-        <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed}
+        <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed} cell=${cell?.title === stage.title ? cell : null} setCell=${setCell}
           onSelect=${(/** @type {Rows} */ { query, key }) => set({ ...(query !== null && { query }), ...(key !== null && { key }) })} />
       </li>`,
     )}</ol>
     <p class="note">${COLOURS}</p>`;
 }
 
-/** @param {{stage: Stage, query: number | null, shownKey: number | null, setPointed: (rows: Rows) => void, onSelect: (rows: Rows) => void}} props */
-function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
+/** @param {Pointed & {stage: Stage, query: number | null, shownKey: number | null, setPointed: (rows: Rows | null) => void, onSelect: (rows: Rows) => void}} props */
+function Tensor({ stage, query, shownKey, setPointed, cell, setCell, onSelect }) {
   const { title, rows, columns, numbers, isOfKeys, isOfPairs } = stage;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  const [tip, setTip] = useState(/** @type {{text: string, place: string} | null} */ (null)); // above the pointer
   const size = useSize(canvas);
   const theme = useTheme();
   const table = useMemo(() => palette("auto", true), [theme]);
@@ -67,23 +71,52 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
     const within = (/** @type {number} */ share, /** @type {number} */ count) =>
       Math.min(count - 1, Math.max(0, Math.floor(share * count)));
     const [row, column] = [within(offsetY / clientHeight, rows), within(offsetX / clientWidth, columns)];
-    return { row, column, query: isOfKeys ? null : row, key: isOfKeys ? row : isOfPairs ? column : null };
+    return { row, column };
   };
-  const point = (/** @type {PointerEvent} */ event) => {
-    const { row, column, query, key } = at(event);
-    setPointed({ query, key });
-    const { offsetX, currentTarget } = event;
-    const isRight = offsetX > /** @type {HTMLElement} */ (currentTarget).clientWidth / 2;
-    setTip({
-      text: `${title} [${row}, ${column}] = ${significant(numbers[row * columns + column])}`,
-      place: `translate(${isRight ? `calc(${offsetX}px - 100%)` : `${offsetX}px`}, calc(-100% - 4px))`,
-    });
+  const rowsOf = (/** @type {number} */ row, /** @type {number} */ column) => ({
+    query: isOfKeys ? null : row,
+    key: isOfKeys ? row : isOfPairs ? column : null,
+  });
+  const point = ({ row, column } = { row: -1, column: -1 }) => {
+    setPointed(row < 0 ? null : rowsOf(row, column));
+    setCell(row < 0 ? null : { title, row, column, isOfKeys });
   };
   const row = isOfKeys ? shownKey : query;
+  const own = cell && { row: cell.row ?? row ?? 0, column: cell.column };
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const from = own ?? { row: row ?? 0, column: 0 };
+    const step = STEPS[event.key];
+    if (step) {
+      const [down, right] = own ? step : [0, 0]; // it begins with the first number
+      point({
+        row: Math.min(rows - 1, Math.max(0, from.row + down)),
+        column: Math.min(columns - 1, Math.max(0, from.column + right)),
+      });
+    } else if (event.key === "Enter" || event.key === " ") onSelect(rowsOf(from.row, from.column));
+    else if (event.key === "Escape") point();
+    else return;
+    event.preventDefault();
+  };
+  const place = own && {
+    left: `${(100 * own.column) / columns}%`,
+    top: `${(100 * own.row) / rows}%`,
+    width: `${100 / columns}%`,
+    height: `${100 / rows}%`,
+  };
+  const along = own ? (100 * own.column) / Math.max(1, columns - 1) : 0; // %, so that no tip begins or ends far outside
+  const said = own
+    ? `${title} [${own.row}, ${own.column}] = ${significant(numbers[own.row * columns + own.column])}`
+    : "";
   const thin = (/** @type {boolean} */ isThin) => (isThin ? "thin" : "");
   return html`<div class=${isTransposed(stage) ? "tensor transposed" : "tensor"}>
-    <canvas ref=${canvas} width=${columns} height=${rows} role="img" style=${{ aspectRatio: `${columns} / ${rows}`, minWidth: isLow && columns <= FEW ? `${columns * WITH_NUMBERS}px` : "" }}
-      aria-label=${`${title}, ${rows} × ${columns}`} onPointerMove=${point} onPointerLeave=${() => setTip(null)} onClick=${(/** @type {MouseEvent} */ event) => onSelect(at(event))}></canvas>
+    <canvas ref=${canvas} width=${columns} height=${rows} tabindex="0" role="application" aria-roledescription="tensor" style=${{ aspectRatio: `${columns} / ${rows}`, minWidth: isLow && columns <= FEW ? `${columns * WITH_NUMBERS}px` : "" }}
+      aria-label=${`${title}, ${rows} × ${columns}; arrow keys point at a number, Enter selects its query or key`} aria-description=${said}
+      onPointerMove=${(/** @type {PointerEvent} */ event) => point(at(event))} onPointerLeave=${() => setCell(null)} onBlur=${() => point()} onKeyDown=${press}
+      onClick=${(/** @type {MouseEvent} */ event) => {
+        const { row, column } = at(event);
+        onSelect(rowsOf(row, column));
+      }}></canvas>
     ${
       hasNumbers &&
       html`<div class="numbers" aria-hidden="true" style=${{ gridTemplate: `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)` }}>${Array.from(
@@ -92,9 +125,10 @@ function Tensor({ stage, query, shownKey, setPointed, onSelect }) {
           html`<span style=${{ color: Number.isFinite(number) ? textOn(table, levels[place]) : "" }}>${Number.isFinite(number) ? short(number, top) : "−∞"}</span>`,
       )}</div>`
     }
-    ${tip && html`<div class="tip" style=${{ transform: tip.place }}>${tip.text}</div>`}
+    ${own && html`<div class="tip" style=${{ left: `${along}%`, transform: `translate(-${along}%)` }}>${said}</div>`}
     ${row !== null && html`<i class=${`row ${thin(size.height / rows < THIN)}`} style=${{ top: `${(100 * row) / rows}%`, height: `${100 / rows}%` }}></i>`}
     ${isOfPairs && shownKey !== null && html`<i class=${`column ${thin(size.width / columns < THIN)}`} style=${{ left: `${(100 * shownKey) / columns}%`, width: `${100 / columns}%` }}></i>`}
+    ${place && html`<i class="cell" style=${place}></i>`}
   </div>`;
 }
 

@@ -1,5 +1,5 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
-import { html, useState } from "vendor/preact.js";
+import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
@@ -10,6 +10,7 @@ import { StepsTensors } from "heed/views/steps_tensors.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/server/steps.js").Vector} Vector */
+/** @typedef {import("heed/views/steps_tensors.js").Cell} Cell */
 
 const MAX_CELLS = 128; // of a vector
 const FOLDED = 16; // of a longer one, until it is opened
@@ -19,6 +20,7 @@ export function StepsView({ attention, settings, set, run }) {
   const { model, input, setRequest } = run;
   const { head, batch } = settings;
   const query = settings.query ?? 0;
+  const [cell, setCell] = useState(/** @type {Cell | null} */ (null)); // that is pointed at
   const { value: steps, error } = usePromise(
     () => stepsOf(model, { ...run.settings, head, batch }, input, query, settings.key),
     [input, head, batch, query, settings.key],
@@ -45,12 +47,12 @@ export function StepsView({ attention, settings, set, run }) {
     </div>
     ${error && html`<p role="alert">${error.message}</p>`}
     <${Formula} formula=${model.formula} />
-    <${StepsTensors} attention=${attention} settings=${settings} set=${set} run=${run} pair=${{ query, key: steps?.key ?? settings.key }} weight=${steps?.weight ?? null} />
-    ${steps && html`<h2>Query ${query} and key ${steps.key}, number by number</h2><${Pair} steps=${steps} query=${query} cells=${cells} />`}`;
+    <${StepsTensors} attention=${attention} settings=${settings} set=${set} run=${run} pair=${{ query, key: steps?.key ?? settings.key }} weight=${steps?.weight ?? null} cell=${cell} setCell=${setCell} />
+    ${steps && html`<h2>Query ${query} and key ${steps.key}, number by number</h2><${Pair} steps=${steps} query=${query} cells=${cells} cell=${cell} setCell=${setCell} />`}`;
 }
 
-/** @param {{steps: import("heed/server/steps.js").Steps, query: number, cells: (vector: Vector, label: string) => unknown}} props */
-function Pair({ steps, query, cells }) {
+/** @param {import("heed/views/steps_tensors.js").Pointed & {steps: import("heed/server/steps.js").Steps, query: number, cells: (vector: Vector, label: string) => unknown}} props */
+function Pair({ steps, query, cells, cell, setCell }) {
   const { key, keyVector, projected, products, terms, scores, score, power, lse, weight, value, output, joined } =
     steps;
   const v = projected ? projected.value : (value?.values ?? null);
@@ -61,7 +63,26 @@ function Pair({ steps, query, cells }) {
     /** @type {string} */ label,
     /** @type {number} */ number,
   ) => html`<${Step} title=${title} formula=${formula}><${Result} label=${label} value=${number} /><//>`;
-  return html`<ol class="steps">
+  const own = (/** @type {Cell} */ { isOfKeys }) => (isOfKeys ? key : query);
+  const list = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    for (const vector of list.current?.querySelectorAll("[data-tensor]") ?? []) {
+      const { tensor } = /** @type {HTMLElement} */ (vector).dataset;
+      const isHere = cell !== null && cell.title === tensor && (cell.row ?? own(cell)) === own(cell);
+      [...vector.children].forEach((number, l) => number.toggleAttribute("data-pointed", isHere && l === cell.column));
+    }
+  });
+  const point = (/** @type {any} */ { target }) => {
+    const [number, vector] = [target.closest("li"), target.closest("[data-tensor]")];
+    const column = vector && number ? [...vector.children].indexOf(number) : -1;
+    setCell(
+      column < 0 || number.querySelector("button")
+        ? null
+        : { title: vector.dataset.tensor, row: null, column, isOfKeys: false },
+    );
+  };
+  const leave = () => setCell(null);
+  return html`<ol class="steps" ref=${list} onPointerOver=${point} onPointerLeave=${leave} onFocusIn=${point} onFocusOut=${leave}>
     <${Step} title=${`query ${query}`} formula=${`Q[${query}]`} size=${steps.query.values.length}>${cells(steps.query, "query")}<//>
     <${Projected} name="query" letter="q" place=${query} values=${projected?.query} />
     ${keyVector.values.length > 0 && html`<${Step} title=${`key ${key}`} formula=${`K[${key}]`} size=${keyVector.values.length}>${cells(keyVector, "key")}<//>`}
@@ -76,7 +97,7 @@ function Pair({ steps, query, cells }) {
     ${
       power !== null &&
       html`<${Step} title=${`scores of query ${query}`} formula=${`lse = ln Σ exp(score) = ${format(/** @type {number} */ (lse))}`} size=${scores.length}>
-        <${Cells} label="scores of the query" values=${scores} /><//>`
+        <${Cells} label="scores of the query" tensor="scores" values=${scores} /><//>`
     }
     ${one(power === null ? "weight" : "softmax: the weight", power === null ? "not exp(score − lse)" : `exp(score − lse) = exp(${format(score)} − ${format(/** @type {number} */ (lse))})`, "weight", weight)}
     ${value && html`<${Step} title=${`value ${key}`} formula=${`V[${key}]`} size=${value.values.length}>${cells(value, "value")}<//>`}
@@ -113,12 +134,12 @@ function digitsOf(number) {
   return number === 0 || text.includes("e") || (text.split(".")[1]?.length ?? 0) >= 2 ? text : number.toFixed(2);
 }
 
-/** The numbers of a vector. @param {{label: string, values: number[], onEdit?: (place: number, number: number) => void}} props */
-function Cells({ label, values, onEdit }) {
+/** The numbers of a vector, which is a row of a tensor. @param {{label: string, tensor?: string, values: number[], onEdit?: (place: number, number: number) => void}} props */
+function Cells({ label, tensor = label, values, onEdit }) {
   const top = Math.max(...values.filter(Number.isFinite).map(Math.abs)) || 1; // a masked score is −∞
   const [isUnfolded, setUnfolded] = useState(false);
   const isOpen = isUnfolded || values.length <= FOLDED;
-  return html`<ol class="cells" aria-label=${label}>
+  return html`<ol class="cells" aria-label=${label} data-tensor=${tensor}>
     ${values.slice(0, isOpen ? MAX_CELLS : FOLDED).map(
       (
         number,
