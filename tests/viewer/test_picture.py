@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from export.__main__ import main
 from heed_client import Client
 from tests.support.families import IMAGE, Family, save
+from tests.support.waiting import until
 from tests.viewer.pages import choose, drag, drawn, expect_row, fragment, percent, pixels, take, violations
 
 HEIGHT, WIDTH, SIDE = 16, 24, 4  # px; of the model's pictures, and of a patch
@@ -93,6 +94,13 @@ def colours(page: Page, rows: int, columns: int) -> np.ndarray:
     height, width, _ = canvas.shape
     y, x = np.ogrid[:rows, :columns]
     return canvas[(2 * y + 1) * height // (2 * rows), (2 * x + 1) * width // (2 * columns)]
+
+
+def edge(page: Page, patch: int) -> np.ndarray:
+    """Red, green and blue at the left edge of a patch, where an outline is."""
+    canvas = pixels(page, CANVAS)[:, :, :3].astype(float)
+    side = canvas.shape[0] / ROWS
+    return canvas[int((patch // COLUMNS + 0.5) * side), round(patch % COLUMNS * side) + 2]
 
 
 def test_a_built_in_picture_is_the_first_view_of_a_vision_model_only(open_model, open_page):
@@ -204,6 +212,7 @@ def test_the_first_sentence_names_the_patch_and_each_head_has_its_picture(open_m
         heads = page.get_by_role("region", name="every head").get_by_role("button")
         expect(heads).to_have_count(4)
         expect(heads.nth(head)).to_have_attribute("aria-pressed", "true")
+        until(lambda patch=patch: np.abs(edge(page, patch) - [0x1D, 0x4E, 0x89]).max() <= 2)  # it is outlined
         heads.nth(2).click()
     expect_row(page, weights[2, 0])
     page.get_by_role("combobox", name="selected patch or token").select_option("is looked at by")
@@ -218,6 +227,7 @@ def test_each_layer_has_its_picture(open_model, vision):
     layers = page.get_by_role("region", name="every layer").get_by_role("button")
     said = [f"layer {layer}, up to {percent(max(row))}" for layer, row in enumerate(means)]
     expect(layers).to_have_text(said)
+    expect(page.get_by_role("region", name="every layer").get_by_role("heading")).to_have_text("layer means, one scale")
     beside, picture = (page.locator(one).bounding_box() for one in (".picture-layers", ".picture > canvas"))
     assert beside["x"] >= picture["x"] + picture["width"]
     page.set_viewport_size({"width": 1800, "height": 900})  # the input is beside it

@@ -61,7 +61,7 @@ export function PictureLayers({ attention, settings, set, seen, place, table, we
   const { image, patches } = seen;
   const high = Math.max(...value.rows.map((row) => coloured(row, weights.hidden, patches, false, settings).high));
   const width = ((layers > FEW ? STRIP : HIGHER) * image.width) / image.height;
-  return html`<section class="picture-layers" aria-label="every layer"><h2>Mean of each ${attention.axis}, one scale</h2>
+  return html`<section class="picture-layers" aria-label="every layer"><h2>${attention.axis} means, one scale</h2>
     <div class="layer-pictures">${value.rows.map((row, layer) => {
       const own = coloured(row, weights.hidden, patches, false, settings, high);
       const best = strongest(own, patches);

@@ -66,13 +66,16 @@ function Picture({ attention, settings, set, shown, seen }) {
     if (held === null) select(first);
   }, [held, direction]);
 
+  const best = strongest(weights, patches);
+  const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(width > 0)) return;
     drawing.paint(element, image, weights, table, settings.opacity);
-    drawing.number(element);
     if (drawing.isPatch(place)) drawing.outline(element, place, "mark", 3);
+    else if (!isNone) drawing.outline(element, best, "mark", 2); // that the headline names
     if (pointed !== null && pointed !== place) drawing.outline(element, pointed, "text", 1);
+    drawing.number(element);
     placeTip();
   });
   const weightOf = (/** @type {number} */ position, of = weights) =>
@@ -120,8 +123,6 @@ function Picture({ attention, settings, set, shown, seen }) {
   };
   const label = attention.rows[place].text;
   const name = inQuotes(label);
-  const best = strongest(weights, patches);
-  const isNone = best === null || (weights.values[best] === 0 && shown.error === 0);
   const isShare = direction === "from" && isOfWeights(settings.kind) && rows * columns < attention.n;
   const sentence = weights.hidden.every(Boolean)
     ? html`${name} is hidden`
