@@ -53,7 +53,7 @@ def picture(page: Page, head: int) -> np.ndarray:
 
 @pytest.fixture
 def page(open_page) -> Page:
-    page = open_page(settings(8), viewport={"width": 2400, "height": 900})  # each picture has 64 pixels
+    page = open_page(settings(8), viewport={"width": 3400, "height": 900})  # each picture has 64 pixels
     expect_all(page, 8)
     return page
 

@@ -31,7 +31,9 @@ def test_the_largest_weight_of_all_heads_is_named_first(open_page, weights):
     expect(page.locator(".headline")).to_contain_text(f"{said}{percent(words.max())} largest in head {head} {LEFT_OUT}")
     first = page.locator(".ranking button").first
     expect(first).to_have_text(f"head {head} {percent(words.max())} {said.removesuffix(': ')}")
-    expect(page.get_by_role("region", name="large head").get_by_role("heading")).to_have_text(f"head {head}")
+    expect(page.get_by_role("region", name="large head").get_by_role("heading")).to_have_text(
+        f"head {head}: {said.removesuffix(': ')} {percent(words.max())}"
+    )
 
 
 def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):

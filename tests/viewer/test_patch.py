@@ -211,8 +211,7 @@ def test_a_click_shows_the_changed_next_tokens(open_patch, ask):
         for more in ({}, {"interventions": changed})
     )
     rows = next_tokens(page)
-    likeliest = sorted([*before.values(), *after.values()], key=lambda token: -token["probability"])
-    ids = [*dict.fromkeys(token["id"] for token in likeliest)]
+    ids = [*dict.fromkeys([*list(before)[:5], *list(after)[:5]])]
     assert [row[0] for row in rows] == [(before | after)[id]["token"] or f"#{id}" for id in ids]
     for (_, *shown), id in zip(rows, ids, strict=True):
         for number, known in zip(shown, (before, after), strict=True):
@@ -235,7 +234,7 @@ def test_another_position_is_measured(open_patch, ask):
     lens = ask("lens", lens_top_k=8, layers=-1, positions=3, interventions=changed)["lens"]
     expect(page.get_by_role("heading", name="Next token after “did”")).to_be_visible()
     changed = [row[2] for row in next_tokens(page)]
-    assert all(percent(share) in changed for share in lens["probabilities"][0][0])
+    assert all(percent(share) in changed for share in lens["probabilities"][0][0][:5])
 
 
 def test_link_commands_and_saved_page_give_the_same(open_patch, open_page, open_file, url, tmp_path):
