@@ -174,6 +174,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     form.select_option("a row of the matrix")
     expect(page.get_by_role("region", name="alignment").get_by_role("application")).to_be_visible()
     expect(pictures).to_have_count(0)
+    expect(page).to_have_url(re.compile("asRows=true"))
     form.select_option("a picture")
     expect(pictures.get_by_role("button")).to_have_count(3)
     words.get_by_text("picture (16 patches)").hover()

@@ -37,6 +37,7 @@
  * @property {number} opacity  of the colours over a picture, 0 to 1
  * @property {string} sort  order of the heads in the model view
  * @property {boolean} byWeight  order the keys of the view Neurons by weight, not as in the text
+ * @property {boolean} asRows  draw the words that are generated beside a picture as rows of a matrix, not as pictures
  * @property {Place[]} ablated  heads that are switched off
  * @property {number} length  most tokens that are generated
  * @property {number} temperature  0 = the most probable token @property {number} seed
@@ -87,6 +88,7 @@ export const DEFAULTS = Object.freeze({
   opacity: 0.8,
   sort: "layer",
   byWeight: false,
+  asRows: false,
   ablated: [],
   length: 20,
   temperature: 0,

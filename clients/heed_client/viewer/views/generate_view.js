@@ -40,7 +40,6 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const count = text?.tokens.length ?? 0;
   const isDrawn = text !== null && count > 0 && attention.m === count; // otherwise it is the attention of the prompt
   const [pointed, setPointed] = useState(/** @type {Word | null} */ (null));
-  const [form, setForm] = useState(/** @type {keyof typeof FORMS} */ ("picture"));
   const isRunning = text?.status === "running";
   useEffect(() => {
     if (isRunning) setPointed(null); // the newest word is looked at
@@ -65,13 +64,13 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const choice =
     hasPicture &&
     patches &&
-    html`<${Choice} label="each word as" value=${form} options=${FORMS} onChange=${setForm} />`;
+    html`<${Choice} label="each word as" value=${settings.asRows ? "row" : "picture"} options=${FORMS} onChange=${(/** @type {string} */ form) => set({ asRows: form === "row" })} />`;
   const alignment =
     isDrawn &&
     html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} patches=${patches}>${choice}<//>`;
   const pictures =
     choice &&
-    form === "picture" &&
+    !settings.asRows &&
     html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${picture} place=${place} point=${setPointed}>${choice}<//>`;
   return html`
     ${
@@ -116,7 +115,7 @@ function Alignment({ attention, settings, set, text, patches, children }) {
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
   return html`<section class="alignment" aria-label="alignment">${children}<h2>${title}</h2>
     <${HeatMap} attention=${labels} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
-      height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} below=${BELOW} ...${names} /></section>`;
+      hasBars=${false} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} below=${BELOW} ...${names} /></section>`;
 }
 
 /** Labels with a name for the column of all patches. @param {ViewProps["attention"]} attention @param {number} start  of the patches */
