@@ -11,6 +11,7 @@ import { drawLines, STRIP } from "heed/views/draw/lines.js";
 const ROW = 24; // px of a word, at least
 const OF_WIDTH = 52; // a row is 1 / OF_WIDTH of the width of the window, if all rows fit
 const TALLEST = 0.72; // of the window's height
+const BESIDE = 0.4; // of the width of the words that the weights of several heads have
 const MARGIN = 4; // words beyond those in sight that are in the document
 
 /**
@@ -60,7 +61,8 @@ export function WordLists({ bundles, attention, held, hold, isDrawn, hasAll }) {
       const isOther = word !== null && word.side !== side;
       const cell = !isOther ? -1 : side === "key" ? word.index * n + index : index * n + word.index;
       const isIn = isOther && (side === "key" ? isDrawn(word.index, index) : isDrawn(index, word.index));
-      if (isIn) drawStrips(context, drawn, cell, side === "key" ? size.width - edge : 0, index * row - top, edge, row);
+      const isKey = side === "key";
+      if (isIn) drawStrips(context, drawn, cell, isKey ? size.width - edge : 0, index * row - top, edge, row, isKey);
       const weight = /** @type {HTMLElement} */ (option.lastElementChild);
       const text = isIn ? average(bundles, cell) : "";
       if (weight.textContent === text) continue;
@@ -174,14 +176,16 @@ function moved({ side, index }, key, m, n) {
   return null;
 }
 
-/** Draw a strip of each head's colour behind a word, as strong as the weight. @param {CanvasRenderingContext2D} context
- *  @param {Bundle[]} bundles @param {number} cell @param {number} x @param {number} y @param {number} width @param {number} height */
-function drawStrips(context, bundles, cell, x, y, width, height) {
-  const breadth = width / bundles.length;
+/** Draw the weight in a head's colour behind a word, or those of several heads beside it, at the edge of the window.
+ *  @param {CanvasRenderingContext2D} context @param {Bundle[]} bundles @param {number} cell @param {number} x @param {number} y
+ *  @param {number} width @param {number} height @param {boolean} isKey  at the right edge */
+function drawStrips(context, bundles, cell, x, y, width, height, isKey) {
+  const [isOne, all] = [bundles.length === 1, bundles.length === 1 ? width : BESIDE * width];
+  const [start, breadth, gap] = [x + (isKey ? width - all : 0), all / bundles.length, isOne ? 0 : 1];
   bundles.forEach(({ shown, colour }, i) => {
-    context.globalAlpha = STRIP * strength(shown, shown.levels[cell]);
+    context.globalAlpha = (isOne ? STRIP : 1) * strength(shown, shown.levels[cell]);
     context.fillStyle = colour;
-    context.fillRect(x + i * breadth, y, breadth, height);
+    context.fillRect(start + i * breadth, y + gap, breadth - gap, height - 2 * gap);
   });
 }
 
