@@ -210,8 +210,9 @@ export function complete(weights, unit, layers, heads, rows, columns, axis, arri
   });
 }
 
-/** @param {string[]} words @returns {Label[]} */
-export const plainLabels = (words) => words.map((text) => ({ text, special: false, padding: false, part: 0 }));
+/** @param {string[]} words @param {Set<string>} [specials]  texts of special tokens @returns {Label[]} */
+export const plainLabels = (words, specials = new Set()) =>
+  words.map((text) => ({ text, special: specials.has(text), padding: false, part: 0 }));
 
 /**
  * @template T

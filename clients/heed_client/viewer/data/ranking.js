@@ -12,9 +12,12 @@ import { cellOf } from "heed/data/matrix.js";
  * @property {number} [row] @property {number} [column]  the words of its largest weight, while none is held
  */
 
-/** Which words are left out where the page chooses one. @param {Pick<Attention, "isSelf">} attention */
-export const leftOut = ({ isSelf }) =>
-  `ignoring special tokens${isSelf ? ", punctuation and the word itself" : " and punctuation"}`;
+/** Which words are left out where the page chooses one, in brackets; "" = none. @param {Pick<Attention, "isSelf" | "rows" | "columns">} attention */
+export const leftOut = ({ isSelf, rows, columns }) => {
+  const hasOthers = [rows, columns].some((labels) => labels.some(isLeftOut));
+  const said = [...(hasOthers ? ["special tokens", "punctuation"] : []), ...(isSelf ? ["the word itself"] : [])];
+  return said.length ? ` (ignoring ${said.join(", ").replace(/, (?=[^,]*$)/, " and ")})` : "";
+};
 
 /** Most heads look most at such tokens. @param {import("heed/data/attention.js").Label} label */
 export const isLeftOut = ({ special, text }) => special || /^[\p{P}\p{S}]+$/u.test(text);

@@ -151,12 +151,10 @@ export async function fromTexts(model, { text: written, pair, target }, request 
     padding: tokens.attention_mask[i] === 0,
     part: tokens.sequence_ids[i] ?? 0,
   }));
-  const input = {
-    tensors,
-    source,
-    target: plainLabels(wordsOf(tokens.target_tokens ?? [])),
-    truncated: tokens.truncated,
-  };
+  const specials = new Set(source.filter(({ special }) => special).map((label) => label.text));
+  const decoded = plainLabels(wordsOf(tokens.target_tokens ?? []), specials);
+  if (decoded[0]) decoded[0].special = true; // where the decoder starts
+  const input = { tensors, source, target: decoded, truncated: tokens.truncated };
   if (!placeholder || !pixels) return input;
   tensors[placeholder.input] = pixels;
   const special = tokens.input_ids.indexOf(placeholder.id);

@@ -134,7 +134,7 @@ function Ranking({ attention, settings, set, place }) {
   const name = nameIn(attention, kind, true, place);
   const title =
     key === null
-      ? `Heads ranked by their largest weight from ${name} (${leftOut(attention)})`
+      ? `Heads ranked by their largest weight from ${name}${leftOut(attention)}`
       : `Heads ranked by their weight from ${name} on ${inQuotes(attention.columns[key].text)}`;
   return html`<div class="ranked" style=${{ visibility: isOther ? "hidden" : "" }}>
     <${RankedHeads} attention=${attention} settings=${{ ...settings, query: place, key }} title=${title} hasSmall=${false}

@@ -149,7 +149,7 @@ function useLargest(attention, settings, isWanted) {
 /** A pair of words, its weight and its head. @param {Omit<ViewProps, "set"> & {pair: Ranked, error?: number}} props */
 const Pair = ({ attention, settings, pair: { layer, head, row = 0, column = 0, weight }, error }) =>
   html`<bdi>${inQuotes(attention.rows[row].text)}</bdi> → <bdi>${inQuotes(attention.columns[column].text)}</bdi>: <b>${valueText(settings.kind, weight, error)}</b>${" "}
-    <small>largest in ${placeOf(attention, { ...settings, layer, head })} (${leftOut(attention)}). ${RANK}</small>`;
+    <small>largest in ${placeOf(attention, { ...settings, layer, head })}${leftOut(attention)}. ${RANK}</small>`;
 
 /** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */
@@ -175,7 +175,7 @@ function Headline({ attention, settings, best }) {
     known && html`: <b>${valueText(kind, known.weight, isBest ? 0 : matrix?.error)}</b>`
   }
     ${" "}<small>${known && `${isPair && !isBest ? "" : "largest in "}${where}`}${
-      isPair ? "" : ` (${leftOut(attention)}). ${next}, or ${held} again to unpin it.`
+      isPair ? "" : `${leftOut(attention)}. ${next}, or ${held} again to unpin it.`
     }</small></p>`;
 }
 

@@ -118,7 +118,7 @@ function Text({ attention, settings, set, shown }) {
         average.values[i] > average.values[best] ? i : best,
       );
       const mean = valueText(settings.kind, average.values[best], error);
-      const left = isChosen ? `(${leftOut({ isSelf: false })}) ` : "";
+      const left = isChosen ? `${leftOut({ ...attention, isSelf: false, rows: attention.columns })}. ` : "";
       return [`On average, tokens look most at “${word("to", best)}”: `, mean, `${left}${HINT}`];
     }
     const isFrom = token.direction === "from";
@@ -128,7 +128,7 @@ function Text({ attention, settings, set, shown }) {
     const chosen = words.filter((one) => !(isSelf && places[one] === own));
     const all = chosen.length ? chosen : [...places.keys()];
     const most = other ?? all.reduce((best, one) => (valueOf(one) > valueOf(best) ? one : best));
-    const left = other === null && chosen.length < places.length && chosen.length ? `(${leftOut(attention)})` : "";
+    const left = other === null && chosen.length < places.length && chosen.length ? leftOut(attention) : "";
     const start = `“${word(token.direction, token.index)}” ${(other === null ? LOOKS_MOST : LOOKS)[token.direction]}`;
     return [`${start} “${word(isFrom ? "to" : "from", most)}”: `, valueText(settings.kind, valueOf(most), error), left];
   };
@@ -237,7 +237,7 @@ function rankedBy(attention, { direction, query, key }) {
   const [from, to] = [query !== null && attention.rows[query].text, key !== null && attention.columns[key].text];
   if (from && to) return `Heads ranked by “${from}” → “${to}”`;
   const word = direction === "from" ? from : to;
-  return `Heads ranked by their largest weight${word ? ` ${direction} “${word}”` : ""} (${leftOut(attention)})`;
+  return `Heads ranked by their largest weight${word ? ` ${direction} “${word}”` : ""}${leftOut(attention)}`;
 }
 
 /** The settings in which a token is pinned. @param {Token} token @param {number[]} rows  visible queries @param {number[]} columns */
