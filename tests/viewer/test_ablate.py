@@ -67,6 +67,7 @@ def test_what_a_head_changes(open_page, answers):
         picture = page.locator(f"[data-kind=change][data-place='{layer}.{head}']")
         expect(picture).to_have_attribute("aria-label", f"layer {layer}, head {head}: {what}")
         expect(picture).to_be_visible()
+        expect(picture).to_have_text("" if layer == 0 else percent(largest)[:-2])
     chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
     expect(chips).to_have_count(len(output))
     for chip, one, two in zip(chips.all(), output, other, strict=True):

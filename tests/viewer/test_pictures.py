@@ -226,7 +226,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
 
 def test_heads_are_switched_off_beside_a_picture(open_page, server):
     page = open_page("model=mine&text=who+sat+on&view=ablate&ablated=[[0,1]]", url=server)
-    expect(page.get_by_role("table").last).to_contain_text("tired")
+    expect(page.get_by_role("table").last).to_contain_text("all heads on")
     expect(page.get_by_role("alert")).to_have_count(0)
 
 

@@ -12,7 +12,7 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format, isOfWeights, minus, percent, points, withoutUnit } from "heed/data/display.js";
+import { format, isOfWeights, minus, percent, points, short, withoutUnit } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
@@ -85,7 +85,7 @@ export function AblateView({ attention, settings, set, run }) {
   const below = html`<div style=${{ visibility }}>${tokens ?? changed}</div>`;
   return html`<p class="note">A head that is switched off adds nothing to the output. ${
     wanted.ablated.length
-      ? `The pictures show how the weights of the other heads change: orange is more, violet less.${isOfWeights(settings.kind) ? " Points are percentage points." : ""}`
+      ? `Each square has the largest change of a weight of its head${isOfWeights(settings.kind) ? ", in percentage points" : ""}. In the map orange is more, violet less.`
       : "Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
@@ -98,6 +98,13 @@ export function AblateView({ attention, settings, set, run }) {
           : html`<div style=${{ visibility }}>${heads && html`<${Head} ...${heads} /><${Ranking} ...${heads} />`}</div>`
       }<//>
     <div style=${{ visibility }}>${tokens && changed}</div>`;
+}
+
+/** The colours of a head with its largest change. @param {number} largest @param {number} top  of all heads */
+function tileOf(largest, top) {
+  const share = largest > LEAST ? largest / top : 0;
+  const colours = palette("auto");
+  return { background: css(colours, share), color: textOn(colours, share) };
 }
 
 /** The size of a change of a weight, or of another output. @param {string} kind @param {number} size */
@@ -214,16 +221,17 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
           const state = off ? "off" : "on";
           const label = `${state}${effect === null ? "" : ` ${percent(effect)}`}: switch off layer ${layer}, head ${head}`;
           return html`<td>
-            <button class=${`thumbnail ${off ? "is-off" : ""}`} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${current !== null && current.layer === layer && current.head === head}
+            <button class=${`thumbnail ${off ? "is-off" : ""}`} style=${change && !off ? tileOf(change.largest, top) : {}} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${current !== null && current.layer === layer && current.head === head}
               aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${sizeText(settings.kind, change.largest)}` : ""}`}
               aria-disabled=${off} onClick=${() => off || choose({ layer, head })}>
               ${
                 whole
                   ? html`<${Picture} matrix=${whole} attention=${attention} settings=${settings}
-                      top=${largestChange(whole.values) || 1} isDifference=${false} />`
-                  : change
-                    ? html`<${Picture} matrix=${change.matrix} attention=${attention} settings=${settings} top=${Math.max(top, LEAST)} isDifference=${true} />`
-                    : html`<canvas aria-hidden="true"></canvas>`
+                      top=${largestChange(whole.values) || 1} />`
+                  : !off &&
+                    change &&
+                    change.largest > LEAST &&
+                    html`<span aria-hidden="true">${short(change.largest, top, isOfWeights(settings.kind), 4)}</span>`
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
@@ -263,14 +271,13 @@ function Answer({ attention, settings, before, isWhole, change = null, most = nu
   return html`<p class="headline">${name(change)} changes most: ${sentence({ attention, before: weights, change: change.matrix, settings }, place)}</p>`;
 }
 
-/** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number, isDifference: boolean}} props */
-function Picture({ matrix, attention, settings, top, isDifference }) {
+/** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number}} props */
+function Picture({ matrix, attention, settings, top }) {
   useTheme(); // draws again when it changes
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
     const looks = { ...settings, range: /** @type {const} */ ("global"), renormalise: false };
-    const drawn = isDifference ? { ...looks, kind: "difference", threshold: 0 } : looks;
-    paintSmall(/** @type {HTMLCanvasElement} */ (canvas.current), matrix, attention, drawn, top);
+    paintSmall(/** @type {HTMLCanvasElement} */ (canvas.current), matrix, attention, looks, top);
   });
   return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
 }

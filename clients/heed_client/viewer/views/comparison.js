@@ -3,6 +3,7 @@ import { counterparts, textsOf } from "heed/data/alignment.js";
 import { Attention } from "heed/data/attention.js";
 import { isOfWeights, largest, renormalised } from "heed/data/display.js";
 import { difference, maskedChange, maskOf } from "heed/data/matrix.js";
+import { LEAST } from "heed/server/ablation.js";
 import { drawn, globalMax } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -40,6 +41,8 @@ export function between({ attention, settings }, { attention: second, settings: 
       return row < 0 || column < 0 ? NaN : other.values[row * other.n + column];
     });
     const change = difference({ ...one, values, error: other.error }, one);
+    const isRounding = isOfWeights(settings.kind) && !change.values.some((value) => Math.abs(value) > LEAST);
+    if (isRounding) change.values = change.values.map((value) => (Number.isFinite(value) ? 0 : value));
     const [isMasked, isMaskedInOther] = [maskOf(before), maskOf(after)];
     return maskedChange(change, (i, j) => isMasked(i, j) && isMaskedInOther(pairs.rows[i], pairs.columns[j]));
   };
@@ -194,7 +197,7 @@ export const headsOff = (attention, settings) => {
  *  @returns {[before: string, after: string, change: string]} */
 export const ablatedTitles = (attention, settings) => [
   "before: all heads on",
-  `after: ${headsOff(attention, settings)}`,
+  `after: ${settings.ablated.length > 1 ? `${settings.ablated.length} heads off` : headsOff(attention, settings)}`,
   "change: after minus before",
 ];
 
