@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import copied, drawn, fragment, paste, percent, pixels, take, violations
+from tests.viewer.pages import copied, drawn, fragment, paste, percent, pixels, plot, take, violations
 
 PAGE = "model=bert&text=the+cat+sat&view=compare"
 LONG = "the+dog+sat+on+the+mat+and+the+cat+was"
@@ -46,7 +46,7 @@ def test_the_words_of_the_queries_are_beside_the_first_of_three_maps(open_page):
     expect(page.locator(".sides.row")).to_have_count(1)
     widths = [maps.nth(i).bounding_box()["width"] for i in range(3)]
     names = page.locator(".sides").evaluate("(sides) => parseFloat(sides.style.getPropertyValue('--names'))")
-    assert widths == pytest.approx([widths[1] + names, widths[1], widths[1]], abs=0.1)
+    assert widths == pytest.approx([widths[1] + names, widths[1], widths[1] + names], abs=0.1)
     assert page.evaluate("document.documentElement.scrollHeight") <= 900
     expect(page.locator(".sides .legend")).to_have_count(2)
     expect(page.get_by_role("region", name="second", exact=True)).to_contain_text("same scale")
@@ -100,6 +100,21 @@ def test_maps_of_equal_words_point_and_zoom_together(open_page):
     assert all((one != other).any() for one, other in zip(before, after, strict=True))
     second_text(page).fill("the dog ran away")
     expect(page.get_by_role("button", name="zoom in")).to_have_count(3)  # whose words differ
+
+
+def test_counterparts_are_pointed_at_together(open_page):
+    """In the second text, which has one word more before them."""
+    page = open_page(PAGE + "&head=1&other={%22text%22:%22the+big+cat+sat%22}")
+    sides = page.locator(".sides section")
+    change = page.get_by_role("region", name="difference").get_by_role("application")
+    tips = sides.locator(".tip:visible")
+    expect(sides.get_by_role("application")).to_have_count(3)
+    left, top, right, bottom = plot(page)
+    change.scroll_into_view_if_needed()
+    change.hover(position={"x": left + 3.5 * (right - left) / 5, "y": top + 2.5 * (bottom - top) / 5})
+    expect(tips).to_have_count(3)
+    pairs = [re.match("“(.+)” → “(.+)” ", text).groups() for text in tips.all_inner_texts()]
+    assert pairs == [("cat", "sat")] * 3
 
 
 def test_the_first_sentence_is_the_largest_change(open_page):

@@ -160,7 +160,8 @@ def test_numbers_in_cells_are_rounded_alike(open_page):
     assert page.evaluate(script, [values, 123.4]) == ["0", "·", "·", "0.01", "·", "−0.20", "12.3", "123"]
     assert page.evaluate(script, [[0, 2e-8, -0.004], 0.004]) == ["0", "2e−8", "−4e−3"]
     shares = [0, 0.0004, 0.0051, -0.004, -0.2, 0.123, 0.9999, 1]
-    assert page.evaluate(script, [shares, 1, True]) == ["0", "·", "0.5", "−0.4", "−20", "12", "99.9", "100"]
+    assert page.evaluate(script, [shares, 1, True]) == ["0", "·", "0.5", "−0.4", "−20", "12", ">99", "100"]
+    assert page.evaluate(script, [[0.9999], 1, True, 6]) == [">\u200999.9"]
     narrow = ["0", "·", "1", "·", "−20", "12", ">99", "100"]  # in a cell with room for three characters
     assert page.evaluate(script, [shares, 1, True, 3]) == narrow
     assert page.evaluate(script, [[4e-6, 4e-5, -0.004], 0.004, True]) == ["·", "0.004", "−0.400"]

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.waiting import until
-from tests.viewer.pages import HEAT_MAP, IN_PARTS, copied, fragment, percent, plot, take, violations
+from tests.viewer.pages import HEAT_MAP, IN_PARTS, copied, drawn, fragment, percent, plot, take, violations
 
 TEXT, OTHER = "the animal did not cross", "the street did not cross"
 WORDS = ["<s>", *TEXT.split(), "</s>"]
@@ -95,7 +95,7 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
         expect(end).to_have_text(f"{float(f'{value:.3g}'):g}".replace("-", "−"))
     change = np.abs(np.array(answer["values"]) - answer["unchanged"])
     layer, position = np.unravel_index(change.argmax(), change.shape)
-    said = f"logit difference changes most at the input of layer {layer}, “{WORDS[position]}”"
+    said = f"Largest change at the input of layer {layer}, “{WORDS[position]}”"
     ends = answer["unchanged"], answer["values"][layer][position]
     before, after = (f"{value:.4g}".replace("-", "−") for value in ends)
     expect(page.locator(".strongest")).to_contain_text(f"{said}: {before} → {after}")
@@ -131,8 +131,9 @@ def test_a_large_window_has_high_rows(open_page, url):
         link = urlencode({"model": "gpt", "text": TEXT, "view": "patch"})
         page = open_page(link, url=url, viewport={"width": width, "height": height})
         expect_measured(page, 14)
+        drawn(page)
         heights.append(page.locator(HEAT_MAP).bounding_box()["height"])
-    assert heights[0] < heights[1] < heights[2] == pytest.approx(heights[3], rel=0.1)
+    assert heights[0] < heights[1] <= heights[2] == pytest.approx(heights[3], rel=0.1), heights
 
 
 def test_a_pinned_cell_is_told_beside_the_grid_which_stays_in_its_place(open_page, url):

@@ -255,10 +255,10 @@ export function short(value, top, isShare = false, room = 5) {
   const isFine = room >= 6;
   if (isShare) {
     const share = percent(size);
-    if (room <= 3 && size >= 0.995 && size < WHOLE) return `${value < 0 ? "−" : ""}>99`;
+    const isAlmostAll = size < WHOLE && (share.startsWith(">") || (room <= 3 && size >= 0.995));
     const text = room <= 3 ? (100 * size).toFixed(0) : top < 0.01 ? (100 * size).toFixed(3) : withoutUnit(share);
     if (Number(text) === 0 || text.startsWith("<")) return DOT;
-    return `${value < 0 ? "−" : ""}${isFine && share.startsWith(">") ? ">\u2009" : ""}${text}`;
+    return `${value < 0 ? "−" : ""}${!isAlmostAll ? text : isFine ? ">\u200999.9" : ">99"}`;
   }
   const digits = size >= 100 ? 0 : size >= 10 ? 1 : top < (isFine ? 1 : 0.1) ? 3 : 2;
   const fixed = value.toFixed(digits);

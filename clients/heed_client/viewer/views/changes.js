@@ -53,13 +53,19 @@ function textsOf(kind, before, change) {
   return [one, other, points(rounded(after) - rounded(before), "+", true)];
 }
 
+/** A word, with its place if there are others of its text. @param {import("heed/data/attention.js").Label[]} labels @param {number} place */
+function nameOf(labels, place) {
+  const { text } = labels[place];
+  return `“${text}”${labels.some((label, i) => i !== place && label.text === text) ? ` (${place})` : ""}`;
+}
+
 /** A change in words. @param {Props} props @param {number} place @param {[before: string, after: string]} [names]  of the sides */
 export function sentence({ attention: { rows, columns }, before, change, settings: { kind } }, place, names) {
   const { n, values } = change;
   const [one, other, by] = textsOf(kind, before.values[place], values[place]);
   const [first, second] = names?.map((name) => `${name}\u00a0`) ?? ["", ""];
-  return html`“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
-      ${" "}“${columns[place % n].text}”: ${first}<b>${one}</b> → ${second}<b>${other}</b>${by && `, ${by}`}`;
+  return html`${nameOf(rows, Math.floor(place / n))} looks ${values[place] > 0 ? "more" : "less"} at
+      ${" "}${nameOf(columns, place % n)}: ${first}<b>${one}</b> → ${second}<b>${other}</b>${by && `, ${by}`}`;
 }
 
 /** The pinned pair, or the largest difference of the pinned word or of all, as the first sentence of a comparison. @param {Props} props */
@@ -87,7 +93,7 @@ export function Changes({ isComparison, set, ...props }) {
   const first = places.slice(0, LISTED - 1);
   if (isComparison) {
     const others = isPair ? first : places.slice(1);
-    return html`<div class="changes">${others.length > 0 && html`<p>Then:</p><${Listed} props=${props} places=${others} start=${2} name="largest differences" />`}</div>`;
+    return html`<div class="changes">${others.length > 0 && html`<p>${isPair ? "Others:" : "Then:"}</p><${Listed} props=${props} places=${others} start=${isPair ? 1 : 2} name="largest differences" />`}</div>`;
   }
   const of = isPair ? " of the pinned query" : query !== null || key !== null ? " of the pinned word" : "";
   const unpin = () => {

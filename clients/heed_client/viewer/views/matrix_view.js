@@ -38,14 +38,16 @@ const ATTENTION = ["queries", "keys"];
  * @property {(column: number | null) => void} mark  mark a column in the map, which sets this
  * @property {(column: number | null) => void} onPoint  is called with the column that is pointed at
  */
-/** @typedef {(port: import("heed/views/draw/port.js").Port, cell: Cell | null) => void} Follow  shows the same part, and the cell that is pointed at */
 /** @typedef {{row: number, column: number}} Pair  the places of a query and a key */
+/** @typedef {(port: import("heed/views/draw/port.js").Port | null, pair: Pair | null) => void} Follow  shows the same part of equal words,
+ *    and the cell that is pointed at; its places are those of the first map's words */
 /** @typedef {Told & {link?: Link, top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
- *    sameWords?: Set<Follow> | null, hasZoom?: boolean, hasLegend?: boolean, wordsBeside?: number, times?: number, hasBars?: boolean, named?: Pair | null}} Shared
+ *    linked?: Set<Follow> | null, isSame?: boolean, counterparts?: import("heed/views/comparison.js").Pairs | null, hasZoom?: boolean, hasLegend?: boolean, wordsBeside?: number, times?: number, hasBars?: boolean, named?: Pair | null, base?: number}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
  *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, the names of the axes,
- *    maps of the same words, which zoom and point together, whether this one has their buttons, and a legend of its own, the px of the words of its queries, 0 = none,
- *    and how many times as wide as in the other maps its cells are, whether it has bars of a row and a column, and the pair in the headline */
+ *    maps that point together, whether they have the same words and zoom together, the counterparts of the first one's words if this one has
+ *    others, whether it has their buttons, and a legend of its own, the px of the words of its queries, 0 = none,
+ *    and how many times as wide as in the other maps its cells are, whether it has bars of a row and a column, the pair in the headline, and a number that is written as a dot */
 
 /** A matrix whose largest weight is in the headline. @param {ViewProps} props */
 export function WholeMatrix({ attention, settings, set }) {
@@ -80,13 +82,16 @@ export function HeatMap({
   whole = "whole matrix",
   legend = undefined,
   link = undefined,
-  sameWords = null,
+  linked = null,
+  isSame = false,
+  counterparts = null,
   hasZoom = true,
   hasLegend = true,
   wordsBeside = undefined,
   times = 1,
   hasBars = true,
   named = null,
+  base = 0,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -136,13 +141,15 @@ export function HeatMap({
     row: within(settings.query === null ? -1 : shown.rows.indexOf(settings.query)),
     column: within(settings.key === null ? -1 : shown.columns.indexOf(settings.key)),
   };
-  const cellOf = (/** @type {Pair | null} */ pair) =>
-    pair && { row: shown.rows.indexOf(pair.row), column: shown.columns.indexOf(pair.column) };
+  const cellOf = (/** @type {Pair | null} */ pair) => {
+    const [row, column] = pair ? [shown.rows.indexOf(pair.row), shown.columns.indexOf(pair.column)] : [-1, -1];
+    return row < 0 || column < 0 ? null : { row, column };
+  };
 
   const scene = () => ({
     shown,
     isShare,
-    isOnOneScale: sameWords !== null,
+    isOnOneScale: linked !== null,
     axes,
     plot,
     port: live.port,
@@ -156,6 +163,7 @@ export function HeatMap({
     linked: live.linked !== null && live.linked < shown.n ? live.linked : null,
     held,
     named: cellOf(named),
+    base,
   });
   const paint = useFrame(() => {
     if (!canvas.current || width === 0) return;
@@ -212,20 +220,24 @@ export function HeatMap({
       link.mark = () => {};
     };
   }, [link]);
-  const lead = useRef(() => {}); // the maps of the same words
+  const lead = useRef(() => {}); // the other maps
   const follower = useRef(/** @type {Follow} */ (() => {}));
-  follower.current = (port, cell) => {
+  follower.current = (next, pair) => {
     const { x, y, zoom } = live.port;
-    live.port = clamp(port, plot);
-    live.hover = cell;
+    if (next) live.port = clamp(next, plot);
+    live.hover = cellOf(pair && ofFirst(pair, counterparts));
     (live.port.x === x && live.port.y === y && live.port.zoom === zoom ? point : paint)();
   };
   useEffect(() => {
     const own = /** @type {Follow} */ ((...at) => follower.current(...at));
-    lead.current = () => sameWords?.forEach((other) => other !== own && other(live.port, live.hover));
-    sameWords?.add(own);
-    return () => void sameWords?.delete(own);
-  }, [sameWords]);
+    lead.current = () => {
+      const { hover: cell, port } = live;
+      const pair = cell && inFirst({ row: shown.rows[cell.row], column: shown.columns[cell.column] }, counterparts);
+      linked?.forEach((other) => other !== own && other(isSame ? port : null, pair));
+    };
+    linked?.add(own);
+    return () => void linked?.delete(own);
+  }, [linked, isSame, counterparts, shown]);
 
   const change = (/** @type {typeof live.port} */ port) => {
     live.port = port;
@@ -309,7 +321,7 @@ export function HeatMap({
   };
   return html`<div class="heat-map-tools">
       ${!hasLegend ? html`<span class="note same-scale">same scale</span>` : (legend ?? html`<${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${hatched} isShare=${isShare} />`)}
-      <span class="note" ref=${dots} hidden>${DOT} rounds to 0</span>
+      <span class="note" ref=${dots} hidden>${DOT} ${base ? "as unchanged" : "rounds to 0"}</span>
       ${
         hasZoom &&
         html`<span role="group" aria-label="zoom">
@@ -331,3 +343,13 @@ export function HeatMap({
 
 /** @param {number} index  -1 = none */
 const within = (index) => (index < 0 ? null : index);
+
+/** The places in the first map of a pair of words of another. @param {Pair} pair @param {import("heed/views/comparison.js").Pairs | null} counterparts */
+const inFirst = ({ row, column }, counterparts) =>
+  counterparts
+    ? { row: counterparts.rows.indexOf(row), column: counterparts.columns.indexOf(column) }
+    : { row, column };
+
+/** The places of a pair of the first map's words in another. @param {Pair} pair @param {import("heed/views/comparison.js").Pairs | null} counterparts */
+const ofFirst = ({ row, column }, counterparts) =>
+  counterparts ? { row: counterparts.rows[row], column: counterparts.columns[column] } : { row, column };

@@ -226,7 +226,7 @@ function GridMap({ grid, settings, change }) {
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid" named=${named}
+    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid" named=${named} base=${isIn ? unchanged : 0} hasBars=${false}
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
@@ -277,7 +277,7 @@ function Strongest({ grid }) {
   if (grid.status === "running" || !most) return null;
   const { unchanged, choices } = grid;
   const isDistance = DISTANCES.includes(choices.metric);
-  return html`<p class="headline strongest">${METRICS[choices.metric]} ${isDistance ? "is largest" : "changes most"} at ${cellTitle(grid, most).replace(/^into/, "the input of")}:
+  return html`<p class="headline strongest">${isDistance ? `${METRICS[choices.metric]} is largest` : "Largest change"} at ${cellTitle(grid, most).replace(/^into/, "the input of")}:
     ${" "}${isDistance ? "" : `${number(unchanged)} → `}<b>${number(most.value)}</b> <small>${recovered(grid, most.value)}</small></p>`;
 }
 

@@ -49,7 +49,8 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const other = second?.attention ?? null;
   const top = useTop(first, second);
   const pairs = useMemo(() => other && pairsOf(attention, other), [attention, other]);
-  const sameWords = useMemo(() => (pairs?.isSame ? new Set() : null), [pairs]);
+  const linked = useMemo(() => pairs && new Set(), [pairs]);
+  const isSame = pairs?.isSame ?? false;
   const change = useMemo(
     () => second && pairs && between(first, second, pairs),
     [
@@ -76,7 +77,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     rootSize() / 16,
   );
   const sides = useRef(/** @type {HTMLElement | null} */ (null));
-  const isRow = useSize(sides).width >= (isComparison ? IN_A_ROW : IN_ROW_OF_RESULTS) && sameWords !== null;
+  const isRow = useSize(sides).width >= (isComparison ? IN_A_ROW : IN_ROW_OF_RESULTS) && isSame;
   const head = (/** @type {number} */ at) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
     ${tools[at] && html`<div class="tools">${tools[at]}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
@@ -88,13 +89,15 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     height,
     beside,
     lowest,
-    sameWords,
-    hasZoom: (isWithList ? isFirst : isLast) || !sameWords,
-    wordsBeside: !isRow ? undefined : isFirst ? names : 0,
+    linked,
+    isSame,
+    hasZoom: (isWithList ? isFirst : isLast) || !isSame,
+    wordsBeside: !isRow ? undefined : isFirst || (isComparison && isLast) ? names : 0,
     ...(isWithList ? { lowest: Infinity, times: isFirst ? TIMES : 1, hasBars: false } : {}), // rows of one height
   });
   const side = (/** @type {One & {set: Set}} */ one, hint = "", isFirst = false, isLast = false) => html`
-    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} hasLegend=${!isRow || top === null || one !== second} ...${map(isFirst, isLast)} />
+    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} hasLegend=${!isRow || top === null || one !== second}
+      counterparts=${one === second && !isSame ? pairs : null} ...${map(isFirst, isLast)} />
     ${isWithList ? null : html`<${Selection} ...${one} hint=${hint} />`}`;
   const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;

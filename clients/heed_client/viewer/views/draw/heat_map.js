@@ -19,23 +19,26 @@ import { fit, WIDEST } from "heed/views/draw/port.js";
  * @property {[rows: string, columns: string]} axes  names @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
  * @property {import("heed/views/draw/canvas.js").Words} words
  * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
+ * @property {number} base  a number that is written as a dot
  * @property {Cell | null} hover @property {number | null} linked  a column that is pointed at elsewhere
  * @property {{row: number | null, column: number | null}} held @property {Cell | null} named  in the headline, while none is held
  */
 
 const [SMALL, MEDIUM, LARGE] = [12, 14, 16]; // px of words
+const NEAR = 1e-3; // of the largest number: two numbers that are written alike
 const PALE = 0.45; // opacity of a number that is or rounds to 0
 const FEW = 5; // rows
 const SHARE = 0.3; // of a cell that large words have
 const BAR = 36; // px, the longest bar
 const [LESS, MORE] = [0.15, 0.85]; // levels of the colours of bars of a difference
 const GAP = 6; // px between words and cells
+const AXES = 60; // px of the words of the queries, from which the names of the axes have room above them
 const EDGE = 4; // px below the cells and their bars
 export const LINE = 13; // px between the middles of two words
 export const AROUND = 134; // px of the words and bars around the cells
 const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
-const ROOM = [Infinity, Infinity, Infinity, 22, 34, 44, 52]; // px of a cell with room for so many characters
+const ROOM = [Infinity, Infinity, Infinity, 19, 34, 44, 52]; // px of a cell with room for so many characters
 
 /**
  * @typedef {object} Beside  the maps beside one, and what it leaves to them
@@ -57,7 +60,11 @@ export function layout({ m, n }, { rows, columns }, { width, height }, lowest, b
     const left = Math.round((wordsBeside ?? Math.min(width * 0.24, besideOf(rows, size))) + GAP);
     const breadth = Math.max(1, width - left - rimOf(hasBars));
     const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / most.n / times) - 2 * GAP);
-    const above = isLevel ? font + GAP : Math.min(WORDS_ABOVE * size, 14 + 7 * size * longest(columns));
+    const above = isLevel
+      ? left > AXES
+        ? 2 * SMALL + 2 * GAP
+        : font + GAP
+      : Math.min(WORDS_ABOVE * size, 14 + 7 * size * longest(columns));
     const top = Math.round(above + GAP);
     const room = Math.max(1, height - top - bar - EDGE);
     const { h } = fit(most.m, most.n, left, top, breadth, room, lowest);
@@ -179,10 +186,10 @@ const tops = new WeakMap();
 
 /** The numbers in the cells; whether one is a dot. @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells
  *  @param {number} room  characters */
-function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }, room) {
+function drawValues(context, { shown, isShare, base, plot, table }, { x, y, w, h }, room) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, shown.n);
-  context.font = fontOf(w > 48 ? plot.font : 10);
+  context.font = fontOf(w > 48 ? plot.font : w > 22 ? 10 : 9);
   context.textAlign = "center";
   context.textBaseline = "middle";
   const top = tops.get(shown) ?? largestChange(shown.values);
@@ -193,7 +200,7 @@ function drawValues(context, { shown, isShare, plot, table }, { x, y, w, h }, ro
       const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
       if (Number.isNaN(level)) continue;
       context.fillStyle = textOn(table, level);
-      const text = short(value, top, isShare, room);
+      const text = base && Math.abs(value - base) < NEAR * top ? DOT : short(value, top, isShare, room);
       hasDots ||= text === DOT;
       context.globalAlpha = text === DOT || text === "0" ? PALE : 1;
       context.fillText(text, plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
@@ -226,6 +233,7 @@ function drawHeld(context, scene, cells) {
   drawBands(context, scene, cells, held.row, held.column);
   const cell = held.row === null && held.column === null ? named : held;
   if (!cell || cell.row === null || cell.column === null) return;
+  if (Number.isNaN(scene.shown.levels[cell.row * scene.shown.n + cell.column])) return; // masked: it has no number
   const [left, top] = [plot.left + (cell.column - x) * w, plot.top + (cell.row - y) * h];
   const grown = Math.max(0, 8 - Math.min(w, h)) / 2; // a small cell is marked by a ring around it
   for (const [width, colour] of /** @type {const} */ ([
