@@ -372,7 +372,8 @@ class Client:
         **inputs: TensorLike,
     ) -> Lens:
         """The ``lens_top_k`` (5) likeliest tokens of every layer and position: a language model's own final norm and
-        head applied to its hidden states (the logit lens), also of a run with ``interventions``.
+        head applied to its hidden states (the logit lens), also of a run with ``interventions``. The answer's
+        ``output_probabilities`` [layers, positions] follow the output's likeliest token through the layers.
 
         Raises:
             HeedError: see ``heed_client.errors``.

@@ -81,6 +81,9 @@ class Likeliest(BaseModel):
 
     indices: Integers
     probabilities: Numbers
+    output_probabilities: list[list[float]] = Field(
+        description="[layers, positions]: probability of the output's likeliest token"
+    )
     tokens: list[list[list[str | None]]] | Absent = Field(None, description="null: the id has no token")
 
 

@@ -29,6 +29,7 @@ def sweep_document(answer: Sweep) -> dict[str, Any]:
 
 def lens_document(answer: Lens) -> dict[str, Any]:
     """A lens as JSON values."""
+    of_output = answer.output_probabilities
     return {
         "model": answer.model,
         "layers": [*answer.layers],
@@ -36,6 +37,7 @@ def lens_document(answer: Lens) -> dict[str, Any]:
         "indices": answer.indices.tolist(),
         "predicted": answer.predicted,
         "probabilities": answer.probabilities.tolist(),
+        **({} if of_output is None else {"output_probabilities": of_output.tolist()}),
         "ranks": answer.ranks.tolist(),
         **_tokens(answer),
     }

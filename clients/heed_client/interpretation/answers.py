@@ -37,6 +37,8 @@ class Lens:
 
     ``predicted`` has the tokens, None without a tokenizer, ``ranks`` [layers, positions] the rank of the token that
     comes next (in a masked model, of the token itself): 1 = the likeliest, 0 = there is none.
+    ``output_probabilities`` [layers, positions] has the probability of the output's likeliest token in each layer; None
+    from older servers.
     """
 
     model: str
@@ -47,6 +49,7 @@ class Lens:
     ranks: np.ndarray
     predicted: Sequence[Sequence[Sequence[str | None]]] | None = None
     tokens: Tokens | None = None
+    output_probabilities: np.ndarray | None = None
 
     def __repr__(self) -> str:
         layers, positions, k = self.indices.shape

@@ -61,6 +61,7 @@ def _sweep(answer: dict[str, Any]) -> Sweep:
 
 def _lens(answer: dict[str, Any]) -> Lens:
     found = answer["lens"]
+    of_output = found.get("output_probabilities")
     return Lens(
         answer["model"],
         answer["layers"],
@@ -70,6 +71,7 @@ def _lens(answer: dict[str, Any]) -> Lens:
         np.array([[rank or 0 for rank in ranks] for ranks in answer["ranks"]], np.int64),
         found.get("tokens"),
         _tokens(answer),
+        None if of_output is None else np.array(of_output, np.float64),
     )
 
 

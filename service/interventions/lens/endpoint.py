@@ -101,6 +101,7 @@ def _document(request: LensRequest, tokens: bytes) -> tuple[list[bytes], list[np
     parts: dict[bytes, np.ndarray | bytes] = {
         start + b',"lens":{"indices":': lens.indices,
         b',"probabilities":': lens.probabilities,
+        b',"output_probabilities":': lens.output_probabilities,
         **({b',"tokens":': tokens} if tokens else {}),
         b'},"ranks":': orjson.dumps([[rank or None for rank in ranks] for ranks in lens.ranks.tolist()]),
     }

@@ -4,6 +4,7 @@ The head takes the hidden states that go into each layer. What it makes of those
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,6 +26,7 @@ from service.tokens.next_tokens import last_places, vocabulary_size
 
 TOKEN_BYTES = 256  # memory for each token of the answer, as arrays and as JSON
 LOGIT_COPIES = 3  # logits, their powers, and an order of them
+NOT_FINITE = "a logit is not finite: the inputs overflow float32"
 
 
 class Lens:
@@ -48,11 +50,13 @@ class Lens:
         shape = len(self.layers), len(self.positions)
         self.indices = np.zeros((*shape, count), np.int64)
         self.probabilities = np.zeros((*shape, count))
+        self.output_probabilities = np.zeros(shape)  # of the output's likeliest token
         self.ranks = np.zeros(shape, np.int64)  # 1 = the likeliest; 0 = no token follows
         self._last_layer, self._length = layers, length
         self._below = [place for place, layer in enumerate(self.layers.tolist()) if layer < layers]
         self._targets = self._target_tokens(length)
         self._hidden: np.ndarray | None = None  # [layers + 1, 1, positions, width]
+        self._predicted = np.zeros(len(self.positions), np.int64)  # the output's likeliest tokens
 
     @property
     def kept_bytes(self) -> int:
@@ -83,7 +87,7 @@ class Lens:
             yield task_of(self.model, estimate, partial(self.compute_layers, some))
 
     def compute_states(self, graph: Graph, options: RunOptions | None) -> None:
-        """Compute the hidden states, and the lens of the last layer.
+        """Compute the hidden states, the likeliest tokens of the output, and the lens of the last layer.
 
         Raises:
             Invalid: a number is not finite.
@@ -91,8 +95,10 @@ class Lens:
         execute = partial(self.model.run, graph, options=options)
         outputs = self._intervened.run(graph, execute, self.inputs, [HIDDEN, ANSWER], options)
         self._hidden = outputs[HIDDEN]
+        logits = outputs[ANSWER]
+        self._predicted = _first_likeliest(logits[0], self.positions)
         for place in np.flatnonzero(self.layers == self._last_layer):
-            self._read(outputs[ANSWER][:, self.positions], [int(place)])
+            self._read(logits[:, self.positions], [int(place)])
 
     def compute_layers(self, places: Sequence[int], graph: Graph, options: RunOptions | None) -> None:
         """Compute the lens of the layers at ``places`` of ``layers``.
@@ -110,9 +116,15 @@ class Lens:
         self._read(logits if is_positionwise else logits[:, self.positions], places)
 
     def _read(self, logits: np.ndarray, places: Sequence[int]) -> None:
-        """Keep the likeliest tokens of ``logits`` [layers, positions, vocabulary], and the ranks of the next ones."""
+        """Keep what ``logits`` [layers, positions, vocabulary] say.
+
+        These are the likeliest tokens, the probabilities of the output's, and the ranks of the next ones.
+        """
         for place, scores in zip(places, logits, strict=True):
-            self.indices[place], self.probabilities[place] = likeliest(scores, self.indices.shape[-1])
+            totals = totals_of(scores)
+            self.indices[place], self.probabilities[place] = likeliest(scores, totals, self.indices.shape[-1])
+            predicted = np.take_along_axis(scores, self._predicted[:, None], -1)
+            self.output_probabilities[place] = _probabilities(predicted, totals)[:, 0]
             known = np.flatnonzero(self._targets >= 0)
             self.ranks[place, known] = ranks_of(self._targets[known], scores[known])
 
@@ -141,18 +153,47 @@ class Lens:
         return len(self.positions) if self._version.sites.has_positionwise_head else self._length
 
 
-def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ``count`` likeliest tokens of ``logits`` [rows, vocabulary], and their probabilities.
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The largest of the logits of each row, and the sums of the exponentials of all, less it: [rows, 1]."""
+
+    most: np.ndarray
+    sums: np.ndarray
+
+
+def totals_of(logits: np.ndarray) -> Totals:
+    """What divides the exponentials of ``logits`` [rows, vocabulary], to make them probabilities.
 
     Raises:
         Invalid: a logit is not finite.
     """
     if not is_finite(logits):
-        raise Invalid("a logit is not finite: the inputs overflow float32", ANSWER)
-    indices, values = largest(logits, count)
+        raise Invalid(NOT_FINITE, ANSWER)
     most = logits.max(-1, keepdims=True)
-    total = np.exp(logits - most).sum(-1, keepdims=True, dtype=np.float64)
-    return indices, np.exp(values.astype(np.float64) - most) / total
+    return Totals(most, np.exp(logits - most).sum(-1, keepdims=True, dtype=np.float64))
+
+
+def likeliest(logits: np.ndarray, totals: Totals, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``count`` likeliest tokens of ``logits`` [rows, vocabulary], and their probabilities."""
+    indices, values = largest(logits, count)
+    return indices, _probabilities(values, totals)
+
+
+def _probabilities(logits: np.ndarray, totals: Totals) -> np.ndarray:
+    found: np.ndarray = np.exp(logits.astype(np.float64) - totals.most) / totals.sums
+    return found
+
+
+def _first_likeliest(logits: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The likeliest token at each of ``positions`` of ``logits`` [n, vocabulary], of equal ones the first.
+
+    Raises:
+        Invalid: its logit is not finite.
+    """
+    tokens: np.ndarray = logits.argmax(-1)[positions]  # a copy of these rows would take longer
+    if not is_finite(logits[positions, tokens]):
+        raise Invalid(NOT_FINITE, ANSWER)
+    return tokens
 
 
 def ranks_of(tokens: np.ndarray, logits: np.ndarray) -> np.ndarray:

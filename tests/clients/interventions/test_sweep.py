@@ -46,7 +46,8 @@ def test_one_axis_may_be_a_text(heed):
 def test_a_lens_has_arrays(heed):
     answer = heed.lens("gpt", TEXT, lens_top_k=2)
     assert answer.indices.shape == answer.probabilities.shape == (3, 5, 2)
-    assert answer.ranks.shape == (3, 5)
+    assert answer.ranks.shape == answer.output_probabilities.shape == (3, 5)
+    assert np.array_equal(answer.output_probabilities[-1], answer.probabilities[-1, :, 0])
     assert (answer.ranks[:, -1].tolist(), answer.tokens.tokens[1]) == ([0, 0, 0], "the")
     assert answer.predicted[0][2][0] == "cat"
     some = heed.lens("gpt", TEXT, lens_top_k=2, layers=1, interventions=[{"at": "hidden", "layers": 1, "scale": 0}])
@@ -92,6 +93,13 @@ def test_the_command_draws_the_lens_on_a_terminal(url, capsys, monkeypatch):
     assert header.split() == ["layer", "<s>", "the", "cat", "sat", "</s>"], wrong
     assert first.split()[1::2] == ["<s>", "the", "cat", "sat", "</s>"]
     assert [line.split()[0] for line in others] == ["1", "2"]
+
+
+def test_the_command_prints_a_lens_as_json(url, capsys):
+    status, printed, wrong = run(url, capsys, "--lens", "1")
+    answer = json.loads(printed)
+    assert (status, np.shape(answer["output_probabilities"])) == (0, (3, 5)), wrong
+    assert answer["output_probabilities"][2] == [one for (one,) in answer["probabilities"][2]]
 
 
 @pytest.mark.parametrize(

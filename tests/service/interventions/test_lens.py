@@ -44,14 +44,20 @@ def test_each_layer_predicts_what_the_model_s_head_makes_of_it(lens, expected):
     assert (answer["layers"], answer["positions"]) == ([0, 1, 2], [0, 1, 2, 3, 4])
     assert np.array_equal(indices, np.argsort(-expected, axis=-1)[..., :3])
     assert np.abs(probabilities - np.take_along_axis(expected, indices, -1)).max() <= ERROR
+    predicted = np.array(answer["lens"]["output_probabilities"])
+    assert predicted.shape == expected.shape[:2]
+    followed = expected[:, range(len(IDS)), expected[-1].argmax(-1)]
+    assert np.abs(predicted - followed).max() <= ERROR
     following = [[1 + int((row > row[IDS[at + 1]]).sum()) for at, row in enumerate(layer[:-1])] for layer in expected]
     assert answer["ranks"] == [[*ranks, None] for ranks in following]
 
 
 def test_layers_and_positions_are_selected(lens):
     whole, some = lens(lens_top_k=2), lens(lens_top_k=2, layers=[2, 0], positions="-2:")
-    for name in ("indices", "probabilities"):
+    for name in ("indices", "probabilities", "output_probabilities"):
         assert np.array_equal(np.array(whole["lens"][name])[[2, 0]][:, -2:], some["lens"][name])
+    without_output = lens(lens_top_k=2, layers=[1, 0])["lens"]["output_probabilities"]
+    assert without_output == [whole["lens"]["output_probabilities"][layer] for layer in (1, 0)]
     assert some["ranks"] == [[whole["ranks"][layer][place] for place in (3, 4)] for layer in (2, 0)]
 
 
@@ -62,7 +68,12 @@ def test_a_changed_run_is_seen(lens, client):
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     found = np.take_along_axis(powers / powers.sum(-1, keepdims=True), np.array(changed["indices"])[0], -1)
     assert np.abs(found - changed["probabilities"][0]).max() <= ERROR
-    assert lens(lens_top_k=1, layers=0) == lens(lens_top_k=1, layers=0, interventions=[REMOVED])
+    below, same = (lens(lens_top_k=60, layers=0, **more)["lens"] for more in ({}, {"interventions": [REMOVED]}))
+    followed = same.pop("output_probabilities")[0]  # of the changed output
+    below.pop("output_probabilities")
+    assert below == same
+    ids, shares = (np.array(same[name])[0] for name in ("indices", "probabilities"))
+    assert followed == shares[ids == np.array(changed["indices"])[0, :, :1]].tolist()
 
 
 def test_a_text_has_tokens(client):
