@@ -110,13 +110,8 @@ def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, len
     names = ["embeddings", "after layer 0", "after layer 1"]
     for column in range(len(WORDS) - 1):
         page.get_by_role("gridcell").nth(len(WORDS) + column).click()
-        output = lens["lens"]["indices"][-1][column][0]
-        texts = []
-        for layer in range(3):
-            ids, shares = (lens["lens"][name][layer][column] for name in ("indices", "probabilities"))
-            known = dict(zip(ids, shares, strict=True)).get(output)
-            bound = percent(min(shares))
-            texts.append(percent(known) if known else bound if bound.startswith("<") else f"<\u00a0{bound}")
+        shares = [row[column] for row in lens["lens"]["output_probabilities"]]
+        texts = [percent(share) if share >= 5e-4 else f"{float(f'{100 * share:.2g}'):g}\u00a0%" for share in shares]
         ranks = [row[column] for row in lens["ranks"]]
         chances, places = (region.get_by_role("img").nth(i) for i in range(2))
         title = f"Probability of the output’s token, “{named(lens, 2, column)[0]}”: "
@@ -125,9 +120,13 @@ def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, len
         title = f"Rank of the token that comes next, “{WORDS[column + 1]}”: "
         ranked = ", ".join(f"{name} {rank}" for name, rank in zip(names, ranks, strict=True))
         expect(places).to_have_attribute("aria-label", title + ranked)
-        bounds = [output not in row[column] for row in lens["lens"]["indices"]]
-        assert chances.locator("rect").count() == sum(bounds) == 3 - chances.locator("circle").count()
-        assert region.get_by_text("upper bounds").count() == any(bounds)
+        assert chances.locator("circle").count() == 3
+        assert chances.locator(".line").get_attribute("d").count("M") == 1  # without a gap
+        is_wide = max(shares) / min(shares) > 20
+        marks = chances.locator("text[text-anchor=end]").all_text_contents()
+        tens = {"100\u00a0%", "10\u00a0%", "1\u00a0%", "0.1\u00a0%", "0.01\u00a0%", "0.001\u00a0%"}
+        assert {*marks} <= tens if is_wide else marks == ["0", percent(max(shares))]
+        assert places.locator("text[text-anchor=end]").all_text_contents() == ["1", "10", "layer"]
         assert places.locator(".value").all_text_contents() == [str(ranks[1]), "0"]  # of the selected layer
     page.get_by_role("gridcell").last.click()
     expect(region.get_by_role("img")).to_have_count(1)  # no token comes next
@@ -224,6 +223,10 @@ def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_
     np.testing.assert_allclose(probabilities, lens["lens"]["probabilities"], rtol=1e-6)
     answer = json.loads(subprocess.run(["bash", "-c", copied(page, "curl")], capture_output=True, check=True).stdout)
     assert answer["lens"] == lens["lens"]
+    assert head[-1] == "probability_of_output"
+    of_output = lens["lens"]["output_probabilities"]
+    assert [float(line[-1]) for line in lines] == pytest.approx([share for row in of_output for share in row])
+    assert json.loads(take(page, "JSON").path().read_text())["output_probabilities"] == of_output
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     assert len(svg.findall(".//{*}rect")) == 1 + 21 + 64  # with the background and the scale
     texts = svg.findall(".//{*}text")
@@ -239,3 +242,25 @@ def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_
         expect(other.get_by_role("gridcell").nth(7 + 1)).to_have_attribute("aria-selected", "true")
         expect(other.get_by_role("combobox", name="colour")).to_have_value("rank")
         assert guesses(other) == guesses(page)
+
+
+def test_a_saved_page_draws_what_it_knows(page, open_file, tmp_path):
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    text = (tmp_path / "saved.html").read_text()
+    start = text.index('id="data">') + len('id="data">')
+    data, end = json.JSONDecoder().raw_decode(text[start:])
+    assert np.shape(data["lens"]["outputProbabilities"]) == (3, 7)
+    *_, shown = page.get_by_role("region", name="most likely tokens").get_by_role("img").all()
+    assert "<" not in shown.get_attribute("aria-label")
+    for layer in data["lens"]["guesses"][:2]:
+        layer[-1] = [guess | {"id": -1} for guess in layer[-1]]  # the output's token is not among them
+    for is_old in (False, True):
+        if is_old:
+            del data["lens"]["outputProbabilities"]
+        content = json.dumps(data).replace("<", "\\u003c")
+        (tmp_path / "changed.html").write_text(text[:start] + content + text[start + end :])
+        chart = open_file(tmp_path / "changed.html").get_by_role("region", name="most likely tokens").get_by_role("img")
+        expect(chart.locator("circle")).to_have_count(1 if is_old else 3)
+        label = chart.get_attribute("aria-label")
+        assert (label == shown.get_attribute("aria-label")) != is_old
+        assert label.count(" <\u00a0") == (2 if is_old else 0)

@@ -17,10 +17,11 @@ const OTHER = "#a4161a"; // a corner, as on a light page
 
 /** CSV (RFC 4180) with a line for each cell. @param {Lens} lens */
 export function lensCsv(lens) {
-  const { layers, positions, words, guesses, ranks, change } = lens;
+  const { layers, positions, words, guesses, ranks, outputProbabilities, change } = lens;
   const count = guesses[0]?.[0]?.length ?? 0;
   const head = ["layer", "after", "position", "token", "rank_of_next"];
   for (let k = 1; k <= count; k++) head.push(`token_${k}`, `probability_${k}`);
+  if (outputProbabilities) head.push("probability_of_output");
   if (change !== null) head.push("change");
   const lines = layers.flatMap((layer, i) =>
     positions.map((position, j) =>
@@ -31,6 +32,7 @@ export function lensCsv(lens) {
         quoted(words[j]),
         ranks[i][j] ?? "",
         ...guesses[i][j].flatMap(({ word, probability }) => [quoted(word), probability]),
+        ...(outputProbabilities ? [outputProbabilities[i][j]] : []),
         ...(change === null ? [] : [quoted(change)]),
       ].join(","),
     ),
@@ -39,7 +41,18 @@ export function lensCsv(lens) {
 }
 
 /** @param {Lens} lens */
-export const lensJson = ({ model, text, layers, positions, words, guesses, ranks, change, before }) =>
+export const lensJson = ({
+  model,
+  text,
+  layers,
+  positions,
+  words,
+  guesses,
+  ranks,
+  outputProbabilities,
+  change,
+  before,
+}) =>
   JSON.stringify({
     model,
     text,
@@ -48,6 +61,7 @@ export const lensJson = ({ model, text, layers, positions, words, guesses, ranks
     positions,
     tokens: words,
     lens: guesses,
+    output_probabilities: outputProbabilities,
     ranks,
   });
 

@@ -17,6 +17,7 @@ import { textsAndMasks } from "heed/server/sweep.js";
  * @property {boolean} isMasked  whether it is the token itself, as in masked models, and not the next one
  * @property {Guess[][][]} guesses  [layers][positions], the most likely first
  * @property {(number | null)[][]} ranks  [layers][positions] of the token that is predicted
+ * @property {number[][]} [outputProbabilities]  [layers][positions] of the output's token; older files have none
  * @property {string | null} change  the change with which the model was run, in words @property {Guess[][][] | null} before  without it
  * @property {number} count  tokens of the text @property {number} vocabulary
  */
@@ -63,6 +64,7 @@ export async function lensOf(model, settings, input, body) {
       ),
     ),
     ranks,
+    outputProbabilities: lens.output_probabilities,
     count: all.length,
     vocabulary: Number(model.config.vocab_size),
   };

@@ -13,8 +13,11 @@ import { useTheme } from "heed/views/draw/canvas.js";
 /** @typedef {{row: number, column: number}} Cell */
 
 const STOPS = 16; // of the gradient
-const CHART = { width: 320, height: 88, left: 52, right: 24, top: 18, bottom: 6, axis: 18 }; // units of the drawing
+const CHART = { width: 320, height: 100, left: 58, right: 24, top: 18, bottom: 6, axis: 18 }; // units of the drawing
 const DOT = 3; // radius
+const MOST_STEPS = 5; // between the marks of a chart
+const WIDE_SPAN = 20; // of a logarithmic axis: the largest number over the least
+const PLAIN = 1e-5; // the least share without a power of ten
 const NAMED = 22; // units between the names of layers
 
 /** Whether the most likely token is another one without the change. @param {Lens} lens @param {Cell} cell */
@@ -225,40 +228,79 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
     <${Charts} lens=${lens} cell=${{ row, column }} /></section>`;
 }
 
-/** @typedef {{at: number, text: string, low?: number}} Point  `at` from 0, below, to 1; a value that is only known to be
- *  between `low` and `at` has both */
+/** @typedef {{at: number | null, text: string}} Point  `at` from 0, below, to 1; null = only a bound is known */
+/** @typedef {{at: number, text: string}} Mark  of an axis */
+
+/** A power of ten in per cent. @param {number} exponent */
+const powerText = (exponent) =>
+  `${10 ** exponent < PLAIN * 100 ? `10${superscript(exponent)}` : 10 ** exponent}\u00a0%`;
+
+/** @param {number | string} exponent */
+const superscript = (exponent) =>
+  String(exponent).replace(/./g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(sign)]));
+
+/** A probability in per cent, however small. @param {number} share */
+function shareText(share) {
+  if (share === 0 || share >= 0.0005) return percent(share);
+  if (share >= PLAIN) return `${Number((100 * share).toPrecision(2))}\u00a0%`;
+  const [factor, exponent] = (100 * share).toExponential(1).split("e");
+  return `${factor}\u2009·\u200910${superscript(exponent)}\u00a0%`;
+}
+
+/** Whole numbers from `from` towards `to`, not too many. @param {number} from @param {number} to */
+function exponents(from, to) {
+  const step = Math.ceil(Math.abs(to - from) / MOST_STEPS) || 1;
+  const count = Math.floor(Math.abs(to - from) / step) + 1;
+  return Array.from({ length: count }, (_, i) => from + Math.sign(to - from) * i * step);
+}
+
+/** The axis of probabilities, logarithmic if they differ much. @param {number[]} shares
+ *  @returns {{place: (share: number) => number, marks: Mark[]}} */
+function axisOf(shares) {
+  const top = Math.max(...shares);
+  const least = Math.min(...shares.filter((share) => share > 0));
+  if (!(top / least > WIDE_SPAN)) {
+    const marks = [0, top].map((share) => ({ at: share / (top || 1), text: share ? shareText(share) : "0" }));
+    return { place: (share) => share / (top || 1), marks };
+  }
+  const [first, last] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(top))];
+  const place = (/** @type {number} */ exponent) => Math.max(0, (exponent - first) / (last - first));
+  const marks = exponents(last, first).map((exponent) => ({ at: place(exponent), text: powerText(exponent + 2) }));
+  return { place: (share) => place(Math.log10(share)), marks };
+}
 
 /** The probability of the output's token in each layer, and the rank of the token that comes next.
  *  @param {{lens: Lens, cell: Cell}} props */
 function Charts({ lens, cell: { row, column } }) {
   const { guesses, ranks, vocabulary } = lens;
   const [{ id, word }] = guesses[guesses.length - 1][column];
-  const shares = guesses.map((layer) => layer[column].find((guess) => guess.id === id)?.probability ?? null);
-  const least = guesses.map((layer) => layer[column][layer[column].length - 1].probability);
-  const top = Math.max(...shares.map((share, i) => share ?? least[i]));
+  const known = guesses.map((layer) => layer[column].find((guess) => guess.id === id)?.probability ?? null);
+  const shares = lens.outputProbabilities?.map((layer) => layer[column]) ?? known;
+  const { place, marks } = axisOf(shares.filter((share) => share !== null));
   const chances = shares.map((share, i) =>
-    share === null ? { at: least[i] / top, low: 0, text: below(least[i]) } : { at: share / top, text: percent(share) },
+    share === null
+      ? { at: null, text: below(guesses[i][column][guesses[i][column].length - 1].probability) }
+      : { at: place(share), text: shareText(share) },
   );
   const ofNext = ranks.map((layer) => layer[column]);
-  const places = ofNext.map((rank) => ({ at: 1 - Math.log(rank ?? 1) / Math.log(vocabulary), text: String(rank) }));
+  const placeOf = (/** @type {number} */ rank) => 1 - Math.log(rank) / Math.log(vocabulary);
+  const places = ofNext.map((rank) => ({ at: placeOf(rank ?? 1), text: String(rank) }));
+  const tens = exponents(0, Math.floor(Math.log10(vocabulary))).map((exponent) => 10 ** exponent);
   const hasRanks = !ofNext.includes(null);
   return html`<div class="layer-charts">
-    <${Chart} lens=${lens} row=${row} points=${chances} marks=${["0", percent(top)]} hasAxis=${!hasRanks} title=${`Probability of the output’s token, “${word}”`} />
-    ${hasRanks && html`<${Chart} lens=${lens} row=${row} points=${places} marks=${marksOf(lens, true)} hasAxis=${true} title=${`Rank of the ${target(lens)}, “${lens.next[column]}”`} />`}
-    ${shares.includes(null) && html`<p class="note">Bars: upper bounds (not among the ${guesses[0][column].length} most likely).</p>`}</div>`;
+    <${Chart} lens=${lens} row=${row} points=${chances} marks=${marks} hasAxis=${!hasRanks} title=${`Probability of the output’s token, “${word}”`} />
+    ${hasRanks && html`<${Chart} lens=${lens} row=${row} points=${places} marks=${tens.map((rank) => ({ at: placeOf(rank), text: String(rank) }))} hasAxis=${true} title=${`Rank of the ${target(lens)}, “${lens.next[column]}”`} />`}</div>`;
 }
 
 /** A line over the layers.
- *  `marks` are the numbers at equal distances, from below.
- *  @param {{lens: Lens, row: number, points: Point[], marks: string[], hasAxis: boolean, title: string}} props */
+ *  @param {{lens: Lens, row: number, points: Point[], marks: Mark[], hasAxis: boolean, title: string}} props */
 function Chart({ lens, row, points, marks, hasAxis, title }) {
   const { width, height, left, right, top, bottom, axis } = CHART;
   const step = (width - left - right) / Math.max(1, points.length - 1);
   const x = (/** @type {number} */ layer) => left + step * layer;
   const y = (/** @type {number} */ level) => top + (height - top - bottom) * (1 - level);
-  const isKnown = (/** @type {number} */ layer) => points[layer]?.low === undefined;
   const line = points.map(({ at }, i) =>
-    isKnown(i) ? `${i && isKnown(i - 1) ? "L" : "M"}${x(i).toFixed(1)} ${y(at).toFixed(1)}` : "",
+    at === null ? "" : `${i && points[i - 1].at !== null ? "L" : "M"}${x(i).toFixed(1)} ${y(at).toFixed(1)}`,
   );
   const dot = Math.min(DOT, step / 3);
   const every = Math.ceil(NAMED / step);
@@ -267,16 +309,14 @@ function Chart({ lens, row, points, marks, hasAxis, title }) {
     const isCovered = i !== row && Math.abs(i - row) * step < NAMED && i > 0;
     return isNamed && !isCovered ? (layer === 0 ? "emb." : String(layer - 1)) : "";
   });
-  const levels = marks.map((_, i) => i / (marks.length - 1));
   const all = points.map((point, i) => `${layerTitle(lens, i)} ${point.text}`).join(", ");
   return html`<figure><figcaption title=${title}>${title}</figcaption>
     <svg viewBox=${`0 0 ${width} ${height + (hasAxis ? axis : 0)}`} role="img" aria-label=${`${title}: ${all}`}>
-      <path class="rule" d=${levels.map((level) => `M${left} ${y(level)}H${width}`).join("")} />
+      <path class="rule" d=${marks.map(({ at }) => `M${left} ${y(at)}H${width}`).join("")} />
       <path class="layer" d=${`M${x(row)} ${y(1)}V${height}`} />
-      ${levels.map((level, i) => html`<text x=${left - 8} y=${y(level) + 4} text-anchor="end">${marks[i]}</text>`)}
-      ${points.map((point, i) => !isKnown(i) && html`<rect x=${x(i) - dot} y=${y(point.at)} width=${2 * dot} height=${y(point.low ?? 0) - y(point.at)} />`)}
+      ${marks.map(({ at, text }) => html`<text x=${left - 8} y=${y(at) + 4} text-anchor="end">${text}</text>`)}
       <path class="line" d=${line.join("")} />
-      ${points.map((point, i) => isKnown(i) && html`<circle cx=${x(i)} cy=${y(point.at)} r=${i === row ? 1.5 * dot : dot} />`)}
+      ${points.map(({ at }, i) => at !== null && html`<circle cx=${x(i)} cy=${y(at)} r=${i === row ? 1.5 * dot : dot} />`)}
       <text class="value" x=${x(row)} y=${top - 6} text-anchor=${row ? "middle" : "start"}>${points[row].text}</text>
       ${hasAxis && html`<text x=${left - 20} y=${height + 13} text-anchor="end">layer</text>`}
       ${hasAxis && names.map((name, i) => html`<text class=${i === row ? "value" : ""} x=${x(i)} y=${height + 13} text-anchor="middle">${name}</text>`)}
