@@ -202,14 +202,23 @@ def test_a_large_window_has_large_cells_and_bars(page):
     assert sizes[1][1] > 1.5 * sizes[0][1]
 
 
-def test_a_long_word_is_in_two_lines(page):
-    cells = page.get_by_role("gridcell")
-    cells.evaluate_all("(cells) => cells.forEach((cell) => cell.style.setProperty('--column', '3.2rem'))")
-    heights = cells.locator("span").evaluate_all(
-        "(words) => words.map((word) => [word.textContent.length, word.scrollHeight > word.clientHeight + 1])"
+@pytest.mark.parametrize(("column", "is_cut"), [("2.5rem", False), ("1.5rem", True)])
+def test_a_long_word_is_small_and_if_that_is_not_enough_cut(page, column, is_cut):
+    page.locator(".lens-frame").evaluate("(frame, width) => frame.style.setProperty('--column', width)", column)
+    words = page.get_by_role("gridcell").locator("span")
+    lengths = words.evaluate_all("(words) => words.map((word) => word.textContent.length)")
+    assert max(lengths) >= 6
+    longest = words.nth(lengths.index(max(lengths)))
+    assert longest.evaluate("(word) => parseFloat(getComputedStyle(word).fontSize)") == pytest.approx(
+        9.5 if is_cut else 11, abs=0.3
     )
-    assert max(length for length, _ in heights) >= 6
-    assert not any(is_cut for length, is_cut in heights if length <= 12)
+    assert longest.evaluate("(word) => word.scrollWidth > word.clientWidth") == is_cut
+    heights = words.evaluate_all(
+        "(words) => words.map((word) => word.clientHeight / parseFloat(getComputedStyle(word).fontSize))"
+    )
+    assert max(heights) < 2  # in one line
+    longest.hover()
+    expect(longest).to_have_attribute("title", longest.text_content() if is_cut else "")
 
 
 def test_link_numbers_and_saved_page(page, open_page, open_file, url, lens, tmp_path):

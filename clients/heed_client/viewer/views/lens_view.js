@@ -6,7 +6,7 @@ import { firstOf } from "heed/page/lens.js";
 import { layerName, layerTitle, MOST } from "heed/server/lens.js";
 import { below, Chance } from "heed/views/chances.js";
 import { Choice, Switch } from "heed/views/controls.js";
-import { useTheme } from "heed/views/draw/canvas.js";
+import { fontOf, useTheme } from "heed/views/draw/canvas.js";
 
 /** @typedef {import("heed/server/lens.js").Lens} Lens */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -48,11 +48,19 @@ export const uncoloured = (isByRank) =>
 /** A cell in words. @param {Lens} lens @param {Cell} cell */
 const placeIn = (lens, { row, column }) => `${layerTitle(lens, row)}, at “${lens.words[column]}”`;
 
-/** A word that is in two lines if it has no room in one. @param {string} word */
-const inHalves = (word) => {
-  const half = Math.ceil(word.length / 2);
-  return html`<span>${word.slice(0, half)}<wbr />${word.slice(half)}</span>`;
-};
+const measure = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
+
+/** The width of a word in its cell, in em. @param {string} word @param {number} weight  of the font */
+function widthOf(word, weight) {
+  measure.font = `${weight} ${fontOf(100)}`;
+  return Math.max(1, measure.measureText(word).width / 100);
+}
+
+/** The whole of a word that has no room, as a tooltip. @param {Event} event */
+function showWhole({ target }) {
+  const word = target instanceof Element ? target.closest("th, td")?.querySelector("span") : null;
+  if (word) word.title = word.scrollWidth > word.clientWidth ? (word.textContent ?? "") : "";
+}
 
 /** Whether the token that comes next, or the token itself, is anywhere the most likely. @param {Lens} lens */
 export const hasNext = ({ ranks }) => ranks.some((row) => row.includes(1));
@@ -142,8 +150,9 @@ function Table({ lens, settings, set, pinned }) {
           const isReached = held ? isHeld : row === last.row && column === last.column;
           if (isReached && !held) marks.push("described");
           const colours = level === level ? { backgroundColor: css(table, level), color: textOn(table, level) } : {};
+          const width = widthOf(word, marks.includes("settled") ? 700 : 400);
           return html`<td role="gridcell" data-place=${`${row}.${column}`} tabindex=${isReached ? 0 : -1} aria-selected=${isHeld}
-          aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${{ ...colours, "--length": word.length }} key=${`${layer}.${position}`}>${inHalves(word)}</td>`;
+          aria-label=${sentence(lens, { row, column })} class=${marks.join(" ")} style=${{ ...colours, "--word": width }} key=${`${layer}.${position}`}><span>${word}</span></td>`;
         })}</tr>`,
     );
   }, [lens, isByRank, table, held?.row, held?.column]);
@@ -155,9 +164,9 @@ function Table({ lens, settings, set, pinned }) {
     </div>
     <p class="headline">${lens.isMasked ? "At" : "After"} “${words[cell.column]}”: ${settledIn(lens, cell.column)}</p>
     <div class="lens-body"><div><div class="lens-frame" ref=${frame} style=${{ "--rows": layers.length, "--columns": words.length }}><table class="lens-table" role="grid" aria-label="the most likely next token, by layer and token"
-      onPointerOver=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onPointerLeave=${() => setPointed(null)}
+      onPointerOver=${(/** @type {Event} */ event) => (showWhole(event), setPointed(cellOf(event)))} onPointerLeave=${() => setPointed(null)}
       onFocusIn=${(/** @type {Event} */ event) => setPointed(cellOf(event))} onClick=${(/** @type {Event} */ event) => cellOf(event) && hold(cellOf(event))} onKeyDown=${press}>
-      <thead><tr><th scope="col">token</th>${words.map((word) => html`<th scope="col" title=${word} style=${{ "--length": word.length }}>${inHalves(word)}</th>`)}</tr></thead>
+      <thead><tr><th scope="col">token</th>${words.map((word) => html`<th scope="col" style=${{ "--word": widthOf(word, 600) }}><span>${word}</span></th>`)}</tr></thead>
       <tbody>${cells}</tbody></table></div>
     <p class="note"><b>Bold</b>: already the most likely token of the output.${hasRight && html` <u>Underlined</u>: the ${target(lens)}.`}${uncoloured(isByRank)}${lens.change !== null && ` Corner: another token than without the change (${lens.change}).`}</p></div>
     <${Guesses} lens=${lens} cell=${cell} isHeld=${held !== null && cell === held} /></div>`;
