@@ -197,7 +197,7 @@ def tokenizer_of(model: Model, field: str = "text") -> Tokenizer:
     if model.tokenizer is None:
         instead = "; /v1/attention and /v1/generate take token ids as input_ids" if "input_ids" in model.inputs else ""
         if model.spec is not None and not instead:
-            raise Invalid(f"block '{model.name}' takes tensors, at /v1/attention/{model.name}: it has no tokenizer", field)
+            raise Invalid(f"{model.name} has no tokenizer: it takes tensors, at /v1/attention/{model.name}", field)
         raise Invalid(
             f"model '{model.name}' has no tokenizer: it needs tokenizer.json next to its graph, and the service needs "
             f"the package tokenizers{instead}",
