@@ -211,6 +211,10 @@ def test_without_a_pinned_word_the_last_one_is_shown(open_text, generate):
     place = heads_by_weight(page).first.bounding_box()
     page.locator(".word.new").first.hover()  # the ranking is not that of a pointed word
     expect(ranked).to_contain_text(f"from “{tokens(answer)[-1]}”")
+    expect(page.locator(".ranked")).to_have_css("opacity", "0.4")
+    heads_by_weight(page).first.hover()
+    expect(page.locator(".ranked")).to_have_css("opacity", "1")
+    expect(page.locator(".word.active")).to_have_text([tokens(answer)[-1]])
     page.locator(".word.new").first.click()
     expect(ranked).to_contain_text(f"from “{tokens(answer)[0]}”")
     expect(heads_by_weight(page).first).to_be_visible()

@@ -85,7 +85,7 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} opening=${opening} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
       ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${pictures || alignment}<//>`}
       <div class="beside-text" style=${{ "--rows": Math.min(MOST_RANKED, attention.layers * attention.heads) }}><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
-        ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} />`}</div>
+        ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} isOther=${place !== ranked} leave=${() => setPointed(null)} />`}</div>
       ${!hasPicture && alignment}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
@@ -125,18 +125,21 @@ function withPicture({ rows, columns }, start) {
 }
 
 /** All heads by the largest weight of the pinned word, or by its weight on the pinned one; at first by that of the word
- *  that is looked at then. Beside a pinned word of the prompt, or a patch, its room is empty.
- *  @param {ViewProps & {place: number}} props */
-function Ranking({ attention, settings, set, place }) {
-  const { query, kind } = settings;
-  const isOther = query === null && settings.key !== null;
-  const key = isOther ? null : settings.key;
+ *  that is looked at then, paler while another one is pointed at.
+ *  @param {ViewProps & {place: number, isOther: boolean, leave: () => void}} props  `leave` the other one */
+function Ranking({ attention, settings, set, place, isOther, leave }) {
+  const { query, key, kind } = settings;
+  if (query === null && key !== null)
+    return (
+      attention.layers * attention.heads > 1 &&
+      html`<div class="ranked"><h2>${hint("Click", "Tap")} a generated word to rank the heads by its weights.</h2><div class="ranking"></div></div>`
+    );
   const name = nameIn(attention, kind, true, place);
   const title =
     key === null
       ? `Heads ranked by their largest weight from ${name}${leftOut(attention)}`
       : `Heads ranked by their weight from ${name} on ${inQuotes(attention.columns[key].text)}`;
-  return html`<div class="ranked" style=${{ visibility: isOther ? "hidden" : "" }}>
+  return html`<div class=${isOther ? "ranked other" : "ranked"} onPointerEnter=${leave}>
     <${RankedHeads} attention=${attention} settings=${{ ...settings, query: place, key }} title=${title} hasSmall=${false}
       set=${(/** @type {Partial<ViewProps["settings"]>} */ head) => set({ query: place, ...head })} /></div>`;
 }
