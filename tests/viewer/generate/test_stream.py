@@ -182,6 +182,7 @@ def test_heads_are_ranked_by_what_the_pinned_word_looked_at(open_text, generate)
         percent = float(re.search(r"([\d.]+)\s%", button.inner_text())[1])
         assert button.inner_text().startswith(f"layer {layer}, head {head} ")
         assert percent == pytest.approx(100 * largest[layer, head], abs=0.51)
+    expect(page.get_by_text("its weights in every head of layer 1 are below")).to_be_visible()
     every = page.get_by_role("region", name="every head")
     expect(every.get_by_role("application")).to_have_attribute(
         "aria-label", re.compile(rf"^weights of {largest.shape[1]} .* and {weights.shape[-1]} keys")

@@ -324,13 +324,18 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   const legend =
     shown &&
     html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲") || undefined} />`;
+  const isBelow = !isRunning && held !== null && held.row !== null && attention !== null && attention.heads > 1;
+  const ofLayer = attention && attention.layers > 1 ? ` of layer ${settings.layer}` : "";
+  const howTo = isBelow
+    ? `${hint("Click the word again to unpin it", "Tap the word again to unpin it")}; its weights in every head${ofLayer} are below`
+    : html`${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}`;
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
     <div class="passages-head"><p class="headline readout">${sentence(attention, active, line, other, settings.kind, shown?.error)}</p>
       <span style=${{ visibility: hasColours ? "" : "hidden" }}>${legend}</span></div>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
-    ${words.length > 0 && html`<p class="note">${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}. The stronger its line, the more probable it was.</p>`}
+    ${words.length > 0 && html`<p class="note">${howTo}. The stronger its line, the more probable it was.</p>`}
   </div>`;
 }
 
