@@ -7,7 +7,7 @@ import { openingToken } from "heed/data/tokens.js";
 import { neuronsOf } from "heed/server/neurons.js";
 import { Chance } from "heed/views/chances.js";
 import { useTheme } from "heed/views/draw/canvas.js";
-import { Choice } from "heed/views/controls.js";
+import { Choice, hint } from "heed/views/controls.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { usePromise, useShown } from "heed/views/hooks.js";
 
@@ -16,7 +16,8 @@ import { usePromise, useShown } from "heed/views/hooks.js";
 /** @typedef {{name: string, place: number, number: number, left: number, top: number}} Pointed  a number of a vector */
 
 export const COLOURS = `${signedNote()} The query, the keys and the products each have a scale of their own.`;
-const SCALE = "the factor of the products in the score, such as 1/√dₖ"; // 1 of some models
+const SCALE = "query times the scale (1/√dₖ in most models): the products of a key add up to its score";
+const HINT = hint("Click a key to see its score above the table.", "Tap a key to see its score above the table.");
 const TIP = 224; // px, the widest tip
 const NO_LEVELS = new Float32Array(); // no number is masked
 const MAX_KEYS = 256; // those with the largest weights, in their order
@@ -44,10 +45,8 @@ function Neurons({ attention, settings, set, run, query }) {
   const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   const shown = value ? largestKeys(value.weights, byWeight) : [];
   const title = (/** @type {number} */ place) => `query ${numbered(attention.rows[place], place)}`;
-  const longest = Math.max(
-    ...attention.rows.map((_, place) => title(place).length),
-    ...shown.map((place) => numbered(attention.columns[place], place).length),
-  );
+  const ofKeys = Math.max(0, ...shown.map((place) => numbered(attention.columns[place], place).length));
+  const longest = Math.max(ofKeys, ...attention.rows.map((_, place) => title(place).length));
   const most = Math.max(...shown.map((place) => value?.weights[place] ?? 0)) || 1;
   const tops = useMemo(() => value && topsOf(value), [value]);
   const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
@@ -65,19 +64,19 @@ function Neurons({ attention, settings, set, run, query }) {
     html`<${Legend} shown=${{ high: tops?.[which] ?? 1, levels: NO_LEVELS, isDiverging: true }} table=${table} scale="linear" />`;
   return html`<div class="tools">
       <${Choice} label="query" value=${query} options=${options} onChange=${(/** @type {string} */ place) => set({ query: Number(place) })} />
-      <span>${COLOURS}</span>
+      <span>${COLOURS} ${HINT}</span>
     </div>
     ${error && html`<p role="alert">${error.message}</p>`}
     ${
       value &&
       tops &&
       html`<p class="headline">${sentence(attention, value, query, Number(toldAt), Number(told))}</p>
-      <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--rows": shown.length + 1 }} onPointerLeave=${() => setPointed(null)}>
+      <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--keys": ofKeys, "--rows": shown.length + 1 }} onPointerLeave=${() => setPointed(null)}>
       <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
         <tr><th scope="row">${title(query)}</th>
           <td>${strip("query vector q", "q", value.query, 0)}</td>
-          <td colspan="3"><div class="colours">${legend(0)}<small title=${SCALE}>drawn times the scale, so that the products of a key add up to its score</small></div></td></tr>
+          <td colspan="3"><div class="colours">${legend(0)}<small>${SCALE}</small></div></td></tr>
         <tr><th scope="col">key</th>
           <th scope="col"><div class="colours">key vector k${legend(1)}</div></th>
           <th scope="col"><div class="colours">q × k${legend(2)}</div></th><th scope="col">sum</th>
