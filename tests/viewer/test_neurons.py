@@ -75,6 +75,20 @@ def test_keys_are_ordered_by_weight(open_page, heed):
         assert first == pytest.approx(second, abs=1)
 
 
+def test_the_query_and_the_titles_stay_while_a_long_text_scrolls(open_page):
+    page = open_page(f"model=bert&text={'+'.join([TEXT.replace(' ', '+')] * 8)}&view=neurons&query={QUERY}")
+    last = page.locator(".neurons tbody tr").last
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 844})
+        last.scroll_into_view_if_needed()
+        for kept in (page.get_by_role("img", name="query vector q"), page.get_by_role("columnheader", name="sum")):
+            expect(kept).to_be_in_viewport()
+        key = page.locator(".neurons tbody button").last
+        assert key.evaluate("({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth")  # its word is whole
+    expect(page.locator(".headline")).to_be_in_viewport()
+    expect(page.get_by_text("the products of a key add up to its score")).to_be_visible()
+
+
 def test_pointing_shows_a_number(open_page, heed):
     query = heed.attend("bert", text=TEXT, outputs=["query"], layers=0, heads=0)["query"][0, 0, QUERY]
     page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&query={QUERY}")
