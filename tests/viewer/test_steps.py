@@ -151,6 +151,9 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     scores = page.get_by_role("application", name="scores, 2 × 3")
     expect(stages.nth(6).locator(".numbers span")).to_have_count(6)
     expect(stages.nth(0).locator(".numbers")).to_have_count(0)  # 64 numbers are too narrow
+    page.set_viewport_size({"width": 1440, "height": 900})
+    expect(stages.nth(8).locator(".numbers span")).to_have_count(16)  # its line has room for them
+    expect(stages.nth(6).locator(".sign small")).to_have_text("q: projected queryk: projected key")
     box = scores.bounding_box()
     first = {"x": box["width"] / 6, "y": box["height"] / 4}
     scores.hover(position=first)

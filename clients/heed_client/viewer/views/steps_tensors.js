@@ -16,7 +16,10 @@ import { Formula } from "heed/views/formula.js";
 /** @typedef {{cell: Cell | null, setCell: (cell: Cell | null) => void}} Pointed  here or in the vectors of the pair */
 
 const WITH_NUMBERS = 46; // px of a square that has its number in it
-const FEW = 4; // columns that are made so wide
+const LEAST = 36; // px of one that has it in smaller digits
+const DIGITS = 0.3; // of its width
+const FEW = 4; // columns that are made as wide as numbers
+const SOME = 8; // of a tensor after the scores, in a window with room for them
 const LINE = 16; // px
 /** @type {Record<string, [down: number, right: number]>} */
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -33,24 +36,28 @@ export function StepsTensors({ attention, settings, set, run, pair, weight, cell
   const shown = weights && key !== null ? weights.numbers[query * weights.columns + key] : weight;
   const headline = html`<p class="headline">${key !== null && shown !== null && html`${named("Query", attention.rows, query)} → ${named("key", attention.columns, key)}: <b>${percent(shown)}</b>`}</p>`;
   if (!value?.length) return headline;
+  const line = value.findIndex(beginsLine); // the stage after which there is room
   return html`${headline}<p class="readout">${hint("Point at a number, or go to it by Tab and arrow keys, to mark its query or key; a click or Enter selects them.", "Tap a number to select its query or key.")}</p>
     <ol class="stages" aria-label="tensors of the head" onPointerLeave=${() => setPointed(null)}>${value.map(
       (
         stage,
         i,
       ) => html`${beginsLine(stage) && html`<li class="break" aria-hidden="true"></li>`}${beginsPair(stage) && html`<li class="break of-pair" aria-hidden="true"></li>`}<li key=${stage.title} style=${{ "--share": heightOf(stage, value) }} class=${stage.sign && value[i + 1]?.sign === "" ? "pair-end" : ""}>
-        <div class="sign">${stage.sign && html`<${Formula} formula=${stage.sign} isInline=${true} />`}</div>
+        <div class="sign">${stage.sign && html`<${Formula} formula=${stage.sign} isInline=${true} />`}${beginsLine(stage) && OPERANDS}</div>
         <h3>${stage.title} <small>${stage.rows} × ${stage.columns}</small></h3>
         <${Formula} formula=${stage.formula} isInline=${true} />
-        <${Tensor} stage=${stage} query=${query} shownKey=${key} setPointed=${setPointed} cell=${cell?.title === stage.title ? cell : null} setCell=${setCell}
+        <${Tensor} stage=${stage} isBelow=${line >= 0 && i >= line} query=${query} shownKey=${key} setPointed=${setPointed} cell=${cell?.title === stage.title ? cell : null} setCell=${setCell}
           onSelect=${(/** @type {Rows} */ { query, key }) => set({ ...(query !== null && { query }), ...(key !== null && { key }) })} />
       </li>`,
     )}</ol>
     <p class="note">${COLOURS}</p>`;
 }
 
-/** @param {Pointed & {stage: Stage, query: number | null, shownKey: number | null, setPointed: (rows: Rows | null) => void, onSelect: (rows: Rows) => void}} props */
-function Tensor({ stage, query, shownKey, setPointed, cell, setCell, onSelect }) {
+/** The letters of the product, which is not drawn. */
+const OPERANDS = html`<small><i>q</i>: projected query<br /><i>k</i>: projected key</small>`;
+
+/** @param {Pointed & {stage: Stage, isBelow: boolean, query: number | null, shownKey: number | null, setPointed: (rows: Rows | null) => void, onSelect: (rows: Rows) => void}} props */
+function Tensor({ stage, isBelow, query, shownKey, setPointed, cell, setCell, onSelect }) {
   const { title, rows, columns, numbers, isOfKeys, isOfPairs } = stage;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const size = useSize(canvas);
@@ -65,7 +72,9 @@ function Tensor({ stage, query, shownKey, setPointed, cell, setCell, onSelect })
     canvas.current?.getContext("2d")?.putImageData(picture(levels, rows, columns, table), 0, 0);
   }, [levels, table]);
   const isLow = size.height / rows > LINE;
-  const hasNumbers = size.width / columns >= WITH_NUMBERS && isLow;
+  const cellWidth = size.width / columns;
+  const hasNumbers = cellWidth >= LEAST && isLow;
+  const isWide = isBelow && isLow && columns > FEW && columns <= SOME;
   const at = (/** @type {PointerEvent | MouseEvent} */ { offsetX, offsetY, currentTarget }) => {
     const { clientWidth, clientHeight } = /** @type {HTMLElement} */ (currentTarget);
     const within = (/** @type {number} */ share, /** @type {number} */ count) =>
@@ -110,7 +119,8 @@ function Tensor({ stage, query, shownKey, setPointed, cell, setCell, onSelect })
     : "";
   const thin = (/** @type {boolean} */ isThin) => (isThin ? "thin" : "");
   return html`<div class=${isTransposed(stage) ? "tensor transposed" : "tensor"}>
-    <canvas ref=${canvas} width=${columns} height=${rows} tabindex="0" role="application" aria-roledescription="tensor" style=${{ aspectRatio: `${columns} / ${rows}`, minWidth: isLow && columns <= FEW ? `${columns * WITH_NUMBERS}px` : "" }}
+    <canvas ref=${canvas} width=${columns} height=${rows} tabindex="0" role="application" aria-roledescription="tensor" class=${isWide ? "wide" : ""}
+      style=${{ aspectRatio: `${columns} / ${rows}`, "--columns": columns, minWidth: isLow && columns <= FEW ? `${columns * WITH_NUMBERS}px` : "" }}
       aria-label=${`${title}, ${rows} × ${columns}; arrow keys point at a number, Enter selects its query or key`} aria-description=${said}
       onPointerMove=${(/** @type {PointerEvent} */ event) => point(at(event))} onPointerLeave=${() => setCell(null)} onBlur=${() => point()} onKeyDown=${press}
       onClick=${(/** @type {MouseEvent} */ event) => {
@@ -119,7 +129,7 @@ function Tensor({ stage, query, shownKey, setPointed, cell, setCell, onSelect })
       }}></canvas>
     ${
       hasNumbers &&
-      html`<div class="numbers" aria-hidden="true" style=${{ gridTemplate: `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)` }}>${Array.from(
+      html`<div class="numbers" aria-hidden="true" style=${{ fontSize: cellWidth < WITH_NUMBERS ? `${DIGITS * cellWidth}px` : "", gridTemplate: `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)` }}>${Array.from(
         numbers,
         (number, place) =>
           html`<span style=${{ color: Number.isFinite(number) ? textOn(table, levels[place]) : "" }}>${Number.isFinite(number) ? short(number, top) : "−∞"}</span>`,
