@@ -17,6 +17,18 @@ from tests.viewer.pages import percent, take
 SVG = "{http://www.w3.org/2000/svg}"
 SIDE, COLUMNS = 4, 4  # px of a patch, patches in a row
 PREPROCESSOR = {"image_mean": [0.5], "image_std": [0.5], "size": {"height": 16, "width": 16}}
+# of the grey values at each row's number, and at each column's
+CONTRASTS = """(canvas, count) => {
+    const { width, height } = canvas;
+    const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+    const places = [...Array(count).keys()].map((place) => ((place + 0.5) * width) / count);
+    const spread = (x, y) => {
+        const near = [...Array(14 * 14).keys()].map((i) => [x - 7 + (i % 14), y - 7 + Math.floor(i / 14)]);
+        const greys = near.map(([left, top]) => data[4 * (Math.round(top) * width + Math.round(left)) + 1]);
+        return Math.max(...greys) - Math.min(...greys);
+    };
+    return [...places.map((y) => spread(8, y)), ...places.map((x) => spread(Math.max(20, x), 7))];
+}"""
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 

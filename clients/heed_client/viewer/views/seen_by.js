@@ -50,6 +50,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
     drawing.paint(element, image, weights, table, place === null ? 0 : settings.opacity);
     if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
     else if (place !== null && best !== null) drawing.outline(element, best, "mark", 2); // however pale its colour is
+    drawing.number(element);
   });
   useEffect(paint);
   const patchAt = (/** @type {PointerEvent | MouseEvent} */ event) =>
