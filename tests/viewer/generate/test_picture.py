@@ -105,8 +105,13 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     box = seen.bounding_box()
     point(page, 6, click=True)
     expect(page).to_have_url(re.compile(f"seen={6 + 1}"))  # behind [CLS]
-    expect(legend).to_be_hidden()
+    expect(legend).to_be_visible()  # of the small pictures
+    expect(page.get_by_text("Click a generated word to rank the heads by its weights.")).to_be_visible()
     assert seen.bounding_box() == box
+    page.get_by_role("combobox", name="scale of").select_option("each word")
+    expect(legend).to_be_hidden()  # no word is looked at
+    contrasts = seen.evaluate(CONTRASTS, COLUMNS)
+    assert min(contrasts) > 200  # numbers of rows and columns, black in white
 
 
 def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):

@@ -47,7 +47,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(scale > 0)) return;
-    drawing.paint(element, image, weights, table, place === null ? 0 : settings.opacity);
+    drawing.paint(element, image, weights, table, settings.opacity);
     if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
     else if (place !== null && best !== null) drawing.outline(element, best, "mark", 2); // however pale its colour is
     drawing.number(element);
@@ -65,15 +65,16 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const hold = (/** @type {number} */ position) =>
     set({ query: null, key: position === key && settings.query === null ? null : position });
   const word = place === null ? "" : attention.rows[place].text;
+  const hasScale = place !== null || (settings.range !== "row" && (hasTokens || !settings.asRows)); // or the small pictures
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
   const title =
     place === null
       ? `Picture${key === null ? "" : `: ${inQuotes(attention.columns[key].text)} is selected`}`
       : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${isFirst || best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
   return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words">
-    <div class="tools" style=${{ visibility: place === null ? "hidden" : "" }}><${Opacity} settings=${settings} set=${set} />
+    <div class="tools"><${Opacity} settings=${settings} set=${set} />
       <${Choice} label="scale of" value=${settings.range === "row" ? "row" : "matrix"} options=${SCALES} onChange=${(/** @type {any} */ range) => set({ range })} />
-      <${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></div>
+      <span style=${{ visibility: hasScale ? "" : "hidden" }}><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></span></div>
     ${
       hasTokens &&
       html`<div class="beyond"><${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />
