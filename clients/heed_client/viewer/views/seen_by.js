@@ -15,7 +15,8 @@ import { highOf, WordPictures } from "heed/views/word_pictures.js";
  *    `place` of the word that is looked at, `point` looks at another; the children are beside a picture in a prompt */
 
 const SCALES = { matrix: "all words", row: "each word" };
-const [TALLEST, BESIDE] = [0.45, 500]; // of the window's height, or all but so many px: the text is above
+const TALLEST = 0.45; // of the window's height, or all but so many px: the text is above
+const BESIDE = { picture: 500, text: 560 }; // px; with the prompt, the text is longer
 
 /** @param {Props} props */
 export function SeenBy(props) {
@@ -39,7 +40,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   );
   const { key } = settings;
   const hasTokens = settings.kind === "cross_weights"; // those of the picture; other tokens are in the text
-  const tallest = Math.max(innerHeight * TALLEST, hasTokens ? innerHeight - BESIDE : 0);
+  const tallest = Math.max(innerHeight * TALLEST, innerHeight - (hasTokens ? BESIDE.picture : BESIDE.text));
   const scale = scaleOf(image, size.width, tallest);
   const drawing = new PatchDrawing(patches, scale);
   const best = strongest(weights, patches);
