@@ -116,9 +116,8 @@ class Lens:
         self._read(logits if is_positionwise else logits[:, self.positions], places)
 
     def _read(self, logits: np.ndarray, places: Sequence[int]) -> None:
-        """Keep what ``logits`` [layers, positions, vocabulary] say.
-
-        These are the likeliest tokens, the probabilities of the output's, and the ranks of the next ones.
+        """Keep the likeliest tokens of ``logits`` [layers, positions, vocabulary], the probabilities of the output's
+        tokens, and the ranks of the next ones.
         """
         for place, scores in zip(places, logits, strict=True):
             totals = totals_of(scores)
@@ -155,14 +154,14 @@ class Lens:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The largest of the logits of each row, and the sums of the exponentials of all, less it: [rows, 1]."""
+    """The largest logit of each row, and the sum of exp(logit - largest) over the row: [rows, 1]."""
 
     most: np.ndarray
     sums: np.ndarray
 
 
 def totals_of(logits: np.ndarray) -> Totals:
-    """What divides the exponentials of ``logits`` [rows, vocabulary], to make them probabilities.
+    """The totals of ``logits`` [rows, vocabulary], which make probabilities of them.
 
     Raises:
         Invalid: a logit is not finite.
