@@ -16,6 +16,7 @@ import { useShown } from "heed/views/hooks.js";
 
 const TALLEST = 0.75; // of the window's height
 const MANY = 80; // rows; of more not each has its word
+const [THIN, HIGH] = [6, 640]; // px of a row of more, and of all of them
 const LOWEST = 0.4;
 const BELOW = 118; // px of the selection and the note below a map
 const CLICK = 4; // px: a pointer that moves less has clicked
@@ -117,8 +118,9 @@ export function HeatMap({
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
     const rest = innerHeight - top - ((below || BELOW) * rootSize()) / 16;
     const low = own || innerHeight * (isAlone ? LOWEST : TALLEST);
-    const isWhole = isAlone && !below && !own && shown.m <= MANY; // the page may be longer than the window
-    const lines = isWhole ? LINE * shown.m + AROUND : 0;
+    const isWhole = isAlone && !below && !own; // the page may be longer than the window
+    const cells = shown.m <= MANY ? LINE * shown.m : Math.min(THIN * shown.m, HIGH);
+    const lines = isWhole ? cells + AROUND : 0;
     const height = isAlone && (below || !own) ? Math.max(low, rest, lines) : low;
     const most = (/** @type {"rows" | "columns"} */ axis) =>
       Math.max(shown[axis].length, ...beside.map((one) => visible(one[axis], settings).length));

@@ -50,7 +50,8 @@ function Neurons({ attention, settings, set, run, query }) {
   const most = Math.max(...shown.map((place) => value?.weights[place] ?? 0)) || 1;
   const tops = useMemo(() => value && topsOf(value), [value]);
   const [pointed, setPointed] = useState(/** @type {Pointed | null} */ (null));
-  const toldAt = value && toldKey(value, settings.key);
+  const [row, setRow] = useState(/** @type {number | null} */ (null)); // the key that is pointed at
+  const toldAt = value && (row !== null && row < value.weights.length ? row : toldKey(value, settings.key));
   const told = value && largestIn(value.products[Number(toldAt)]);
   const strip = (
     /** @type {string} */ label,
@@ -71,7 +72,10 @@ function Neurons({ attention, settings, set, run, query }) {
       value &&
       tops &&
       html`<p class="headline">${sentence(attention, value, query, Number(toldAt), Number(told))}</p>
-      <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--keys": ofKeys, "--rows": shown.length + 1 }} onPointerLeave=${() => setPointed(null)}>
+      <div class="neurons-frame"><table class="neurons" style=${{ "--name": longest, "--keys": ofKeys, "--rows": shown.length + 1 }} onPointerLeave=${() => {
+        setPointed(null);
+        setRow(null);
+      }}>
       <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
         <tr><th scope="row">${title(query)}</th>
@@ -85,7 +89,7 @@ function Neurons({ attention, settings, set, run, query }) {
       <tbody>${shown.map(
         (
           place,
-        ) => html`<tr key=${place} class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
+        ) => html`<tr key=${place} onPointerEnter=${() => setRow(place)} class=${`${place === settings.key ? "held" : ""} ${value.masked[place] ? "masked" : ""}`}>
           <th scope="row"><button aria-pressed=${place === settings.key} onClick=${() => set({ query, key: place === settings.key ? null : place })}>
             ${numbered(attention.columns[place], place)}</button></th>
           <td>${strip(`key ${place}`, `k of “${attention.columns[place].text}”`, value.keys[place], 1, place === toldAt)}</td>

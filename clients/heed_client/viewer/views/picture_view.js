@@ -151,7 +151,7 @@ function Picture({ attention, settings, set, shown, seen }) {
           if (position !== null) select(position === selected ? first : position);
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
-      <p class="note">${HINT}</p></div>
+      <p class="note">${HINT} The model sees ${image.width} × ${image.height} pixels.</p></div>
       <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - width - BETWEEN} height=${height} hasLayers=${isAlone && !isNarrow} />
         ${attention.layers <= FEW && layers}</div></div>
     ${attention.layers > FEW && layers}`;

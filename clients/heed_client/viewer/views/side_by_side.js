@@ -15,7 +15,7 @@ import { HINT, Selection } from "heed/views/selection.js";
 
 const [IN_A_ROW, IN_ROW_OF_RESULTS] = [1088, 768]; // px from which the three maps are in a row, with the words of the queries once
 const [OTHERS, OTHERS_OF_RESULTS] = [480, 544]; // px of what is above and below the maps in a row
-const TIMES = 2; // as wide as the maps before and after is that of the change
+const TIMES = 1.5; // as wide as the maps before and after is that of the change
 const MANY = 24; // rows; of more not each has its word in a narrow map
 
 /** A title that breaks neither between a name and its number nor after an ellipsis. @param {string} title */
@@ -109,7 +109,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     html`<section key="difference" aria-label="difference">${head(2)}
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} named=${named} ...${map(!isComparison, isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
-  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : ""}`} ref=${sides} style=${{ "--names": `${names}px`, "--around": `${WITHOUT_WORDS}px` }}>
+  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : ""}`} ref=${sides} style=${{ "--names": `${names}px`, "--around": `${WITHOUT_WORDS}px`, "--times": TIMES }}>
     ${!isComparison && difference}${!isComparison && list}
     <section key="first" aria-label="first">${head(0)}${side(first, isPinned ? "" : HINT, isComparison)}</section>
     <section key="second" aria-label="second">${head(1)}

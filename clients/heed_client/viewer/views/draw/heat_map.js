@@ -38,7 +38,7 @@ export const LINE = 13; // px between the middles of two words
 export const AROUND = 134; // px of the words and bars around the cells
 const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
-const ROOM = [Infinity, Infinity, Infinity, 19, 34, 44, 52]; // px of a cell with room for so many characters
+const ROOM = [Infinity, Infinity, Infinity, 17, 34, 44, 52]; // px of a cell with room for so many characters
 
 /**
  * @typedef {object} Beside  the maps beside one, and what it leaves to them
