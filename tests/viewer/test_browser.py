@@ -125,7 +125,7 @@ def test_a_change_of_the_theme_is_drawn_at_once(open_page):
     def turn(view: str) -> None:
         page.get_by_role("tab", name=view).click()
         page.mouse.move(5, 5)
-        expect(page.locator("#view :is(canvas, .chip)").first).to_be_visible()
+        expect(page.locator("#view :is(canvas, .chip, .chips li)").first).to_be_visible()
 
     for view in ("Model", "Head", "Matrix", "Tokens", "Ablate"):
         page.emulate_media(color_scheme="light")
@@ -265,7 +265,7 @@ def test_nothing_is_cut_in_a_narrow_window(open_page, view, width):
         closed=True,
         viewport={"width": width, "height": 800},
     )
-    expect(page.locator("#view canvas").first).to_be_visible()
+    expect(page.locator("#view :is(canvas, .chips li)").first).to_be_visible()
     drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     box = page.get_by_role("tab", selected=True).bounding_box()

@@ -208,7 +208,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
         re.compile(r"^Row 1, column 0 is looked at most by “.+”( \(\d+\))?: .+\s%$")
     )
     expect(page.locator(".selection")).to_contain_text("row 1, column 0 is looked at by")
-    expect(strength).to_be_hidden()  # no patch has a colour
+    expect(strength).to_be_visible()  # of the small pictures
     largest = page.locator(".selection li").first
     top = page.locator(".passages .legend small").last
     expect(top).to_have_text(largest.locator(".value").inner_text())

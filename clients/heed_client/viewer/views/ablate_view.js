@@ -162,6 +162,7 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
  *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, setPointed: (name: string) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
  *    `below` the grid, `children` beside it */
 function Grid({ attention, before, changes, shown, settings, set, choose, setPointed, measured, below, children }) {
+  useTheme(); // draws again when it changes
   const { layers, heads } = attention;
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
