@@ -83,16 +83,16 @@ def _is_exact(model: Model, graph: Graph, requests: Sequence[Arrays]) -> bool:
 
 def _timed(model: Model, graph: Graph, inputs: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     sizes = model.bind(inputs)
-    start = model.clock()
-    outputs = model.run(graph, inputs, names)
-    graph.cost.learn(run_size(model.signature, inputs, sizes), model.clock() - start)
+    outputs, elapsed_ns = _run(model, graph, inputs, names)
+    graph.cost.learn(run_size(model.signature, inputs, sizes), elapsed_ns)
     return outputs
 
 
-def _elapsed_ns(model: Model, graph: Graph, inputs: Arrays, names: Sequence[str]) -> int:
+def _run(model: Model, graph: Graph, inputs: Arrays, names: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
+    """The outputs of a run, and its nanoseconds."""
     start = model.clock()
-    model.run(graph, inputs, names)
-    return model.clock() - start
+    outputs = model.run(graph, inputs, names)
+    return outputs, model.clock() - start
 
 
 def _time_growing(model: Model, spec: BlockSpec) -> None:
@@ -109,7 +109,7 @@ def _time_growing(model: Model, spec: BlockSpec) -> None:
         sizes = model.bind(inputs)
         for outputs, before in tuple(growing.items()):
             graph, size = model.graph_for(inputs, outputs, sizes), run_size(model.signature, inputs, sizes)
-            elapsed_ns = min(_elapsed_ns(model, graph, inputs, outputs) for _ in range(REPEATS))
+            elapsed_ns = min(_run(model, graph, inputs, outputs)[1] for _ in range(REPEATS))
             graph.cost.learn(size, elapsed_ns)
             timed[outputs].append((graph, size, elapsed_ns))
             growing[outputs] = graph
