@@ -4,7 +4,6 @@ The head takes the hidden states that go into each layer. What it makes of those
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -120,10 +119,10 @@ class Lens:
         tokens, and the ranks of the next ones.
         """
         for place, scores in zip(places, logits, strict=True):
-            totals = totals_of(scores)
+            totals = log_totals(scores)
             self.indices[place], self.probabilities[place] = likeliest(scores, totals, self.indices.shape[-1])
             predicted = np.take_along_axis(scores, self._predicted[:, None], -1)
-            self.output_probabilities[place] = _probabilities(predicted, totals)[:, 0]
+            self.output_probabilities[place] = np.exp(predicted - totals)[:, 0]
             known = np.flatnonzero(self._targets >= 0)
             self.ranks[place, known] = ranks_of(self._targets[known], scores[known])
 
@@ -152,16 +151,8 @@ class Lens:
         return len(self.positions) if self._version.sites.has_positionwise_head else self._length
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The largest logit of each row, and the sum of exp(logit - largest) over the row: [rows, 1]."""
-
-    most: np.ndarray
-    sums: np.ndarray
-
-
-def totals_of(logits: np.ndarray) -> Totals:
-    """The totals of ``logits`` [rows, vocabulary], which make probabilities of them.
+def log_totals(logits: np.ndarray) -> np.ndarray:
+    """The logarithm of the sum of exp(``logits``) [rows, vocabulary] over each row: [rows, 1].
 
     Raises:
         Invalid: a logit is not finite.
@@ -169,18 +160,14 @@ def totals_of(logits: np.ndarray) -> Totals:
     if not is_finite(logits):
         raise Invalid(NOT_FINITE, ANSWER)
     most = logits.max(-1, keepdims=True)
-    return Totals(most, np.exp(logits - most).sum(-1, keepdims=True, dtype=np.float64))
+    totals: np.ndarray = most + np.log(np.exp(logits - most).sum(-1, keepdims=True, dtype=np.float64))
+    return totals
 
 
-def likeliest(logits: np.ndarray, totals: Totals, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ``count`` likeliest tokens of ``logits`` [rows, vocabulary], and their probabilities."""
+def likeliest(logits: np.ndarray, totals: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``count`` likeliest tokens of ``logits`` [rows, vocabulary], and their probabilities; see ``log_totals``."""
     indices, values = largest(logits, count)
-    return indices, _probabilities(values, totals)
-
-
-def _probabilities(logits: np.ndarray, totals: Totals) -> np.ndarray:
-    found: np.ndarray = np.exp(logits.astype(np.float64) - totals.most) / totals.sums
-    return found
+    return indices, np.exp(values - totals)
 
 
 def _first_likeliest(logits: np.ndarray, positions: np.ndarray) -> np.ndarray:

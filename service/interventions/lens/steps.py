@@ -11,7 +11,7 @@ from service.inference.stages import Stages
 from service.interventions.changes import ITEM_BYTES
 from service.interventions.intervenable import ANSWER, HEAD, HIDDEN, START, Intervenable
 from service.interventions.lens.request import TOP_K
-from service.interventions.lens.runs import LOGIT_COPIES, likeliest, ranks_of, totals_of
+from service.interventions.lens.runs import LOGIT_COPIES, likeliest, log_totals, ranks_of
 from service.interventions.source import InterventionSource
 from service.model.graph import Graph, RunOptions
 from service.model.model import Model
@@ -65,7 +65,7 @@ class StepLens:
         Raises:
             Invalid: a logit is not finite.
         """
-        indices, probabilities = likeliest(logits, totals_of(logits), self.count)
+        indices, probabilities = likeliest(logits, log_totals(logits), self.count)
         ranks = ranks_of(np.full(len(logits), token), logits)
         return {"lens_indices": indices, "lens_probabilities": probabilities, "lens_ranks": ranks}
 
