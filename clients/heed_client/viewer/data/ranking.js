@@ -22,9 +22,22 @@ export const leftOut = ({ isSelf, rows, columns }) => {
 /** Most heads look most at such tokens. @param {import("heed/data/attention.js").Label} label */
 export const isLeftOut = ({ special, text }) => special || /^[\p{P}\p{S}]+$/u.test(text);
 
+/** @typedef {{row: number, column: number, value: number}} Pair */
+/** The largest pairs that are known. @type {WeakMap<import("heed/data/display.js").Shown, Pair | null>} */
+const pairs = new WeakMap();
+
 /** The pair with the largest number, without tokens that are left out and pairs of a word with itself; null if there is none.
  *  @param {import("heed/data/display.js").Shown} shown @param {Attention} attention */
-export function largestPair({ n, rows, columns, values, levels }, attention) {
+export function largestPair(shown, attention) {
+  const known = pairs.get(shown);
+  if (known !== undefined) return known;
+  const found = findLargest(shown, attention);
+  pairs.set(shown, found);
+  return found;
+}
+
+/** @param {import("heed/data/display.js").Shown} shown @param {Attention} attention @returns {Pair | null} */
+function findLargest({ n, rows, columns, values, levels }, attention) {
   let best = { row: -1, column: -1, value: -Infinity };
   rows.forEach((row, i) =>
     columns.forEach((column, j) => {

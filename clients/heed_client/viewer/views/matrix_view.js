@@ -53,8 +53,7 @@ const ATTENTION = ["queries", "keys"];
 /** A matrix whose largest weight is in the headline. @param {ViewProps} props */
 export function WholeMatrix({ attention, settings, set }) {
   const { shown } = useShown(attention, settings);
-  const named = useMemo(() => shown && largestPair(shown, attention), [shown]);
-  return html`<${MatrixView} attention=${attention} settings=${settings} set=${set} named=${named} />`;
+  return html`<${MatrixView} attention=${attention} settings=${settings} set=${set} named=${shown && largestPair(shown, attention)} />`;
 }
 
 /** @param {ViewProps & Shared} props */

@@ -135,7 +135,7 @@ export function LargeHead({ attention, settings: wanted, set, top }) {
 /** @param {ViewProps & {matrix: import("heed/data/matrix.js").Matrix, top?: number}} props */
 function Large({ attention, settings, set, matrix, top }) {
   const shown = drawn(matrix, attention, settings, top);
-  const largest = useMemo(() => largestPair(shown, attention), [shown]);
+  const largest = largestPair(shown, attention);
   const pair = pairOf(attention, settings, matrix, largest);
   const text =
     pair &&

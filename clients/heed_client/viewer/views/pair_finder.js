@@ -112,7 +112,7 @@ function Largest({ attention, settings }) {
   const { layer, head, hideSpecial, hideFirst, hidePadding, renormalise } = settings;
   const { shown } = useShown(attention, settings);
   const heads = settings.view === "head" ? drawnHeads(attention, settings) : [];
-  const one = useMemo(() => shown && largestPair(shown, attention), [shown]);
+  const one = shown && largestPair(shown, attention);
   const { value: several } = usePromise(async () => {
     if (heads.length < 2) return null;
     const pairOf = async (/** @type {number} */ head) => {

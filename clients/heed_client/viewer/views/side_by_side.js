@@ -102,7 +102,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const isPinned = [first, second].some((one) => one && (one.settings.query ?? one.settings.key) !== null);
   const isKnown = change !== null && words?.change === change;
   const changes = isKnown && { attention: change, before: words.before, change: words.matrix, settings, isComparison };
-  const named = changes && largestChangeOf(changes);
+  const named = changes && !isPinned ? largestChangeOf(changes) : null;
   const list = changes && html`<${Changes} ...${changes} set=${isWithList ? first.set : null} />`;
   const difference =
     change &&
