@@ -202,8 +202,7 @@ def picture_of_view(page: Page) -> Image.Image:
 
 
 def alike(one: Image.Image, other: Image.Image) -> bool:
-    """Whether they differ by at most 8; smoothed corners of a button are drawn with differences of 6."""
-    return one.size == other.size and int(np.abs(np.asarray(one, np.int16) - np.asarray(other, np.int16)).max()) <= 8
+    return one.size == other.size and int(np.abs(np.asarray(one, np.int16) - np.asarray(other, np.int16)).max()) <= 4
 
 
 def paste(page: Page, text: str = "", **tensors) -> Locator:

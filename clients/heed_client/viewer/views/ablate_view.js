@@ -100,9 +100,8 @@ export function AblateView({ attention, settings, set, run }) {
     <div style=${{ visibility }}>${tokens && changed}</div>`;
 }
 
-/** The colours of a head with its largest change. @param {number} largest @param {number} top  of all heads */
-function tileOf(largest, top) {
-  const share = largest > LEAST ? largest / top : 0;
+/** The colours of a square. @param {number} share  of the largest change of all heads */
+function squareOf(share) {
   const colours = palette("auto");
   return { background: css(colours, share), color: textOn(colours, share) };
 }
@@ -217,21 +216,20 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
         ${all(heads).map((head) => {
           const off = isOff(layer, head);
           const change = changes.find((one) => one.layer === layer && one.head === head);
+          const isChanged = !off && change !== undefined && change.largest > LEAST;
           const whole = ablated.length === 0 && attention.isWhole ? attention.small(layer, head) : null;
           const effect = effects?.[layer][head] ?? null;
           const state = off ? "off" : "on";
           const label = `${state}${effect === null ? "" : ` ${percent(effect)}`}: switch off layer ${layer}, head ${head}`;
           return html`<td>
-            <button class=${`thumbnail ${off ? "is-off" : ""}`} style=${change && !off ? tileOf(change.largest, top) : {}} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${current !== null && current.layer === layer && current.head === head}
+            <button class=${`thumbnail ${off ? "is-off" : ""}`} style=${isChanged ? squareOf(change.largest / top) : {}} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${current !== null && current.layer === layer && current.head === head}
               aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${sizeText(settings.kind, change.largest)}` : ""}`}
               aria-disabled=${off} onClick=${() => off || choose({ layer, head })}>
               ${
                 whole
                   ? html`<${Picture} matrix=${whole} attention=${attention} settings=${settings}
                       top=${largestChange(whole.values) || 1} />`
-                  : !off &&
-                    change &&
-                    change.largest > LEAST &&
+                  : isChanged &&
                     html`<span aria-hidden="true">${short(change.largest, top, isOfWeights(settings.kind), 4)}</span>`
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
