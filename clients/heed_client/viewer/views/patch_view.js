@@ -32,7 +32,7 @@ import { OutputChanges } from "heed/views/ablate_view.js";
 import { NextTokens } from "heed/views/chances.js";
 import { Choice, hint, NumberField, Switch } from "heed/views/controls.js";
 import { useTheme } from "heed/views/draw/canvas.js";
-import { AROUND } from "heed/views/draw/heat_map.js";
+import { AROUND, BAR } from "heed/views/draw/heat_map.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
 /** @typedef {import("heed/data/patch.js").Choices} Choices */
@@ -226,7 +226,7 @@ function GridMap({ grid, settings, change }) {
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid" named=${named} base=${isIn ? unchanged : 0} hasBars=${false}
+    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND - BAR)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid" named=${named} base=${isIn ? unchanged : 0} hasBars=${false}
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
