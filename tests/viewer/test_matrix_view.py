@@ -222,6 +222,7 @@ def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
     whole = dark()
     assert 1 <= len(whole) <= 121  # with a frame, as the headline has its number
     middle = whole.mean(0)
+    assert 1 <= (np.abs(whole - middle).max(1) <= 2).sum() <= 9  # the weight, within the frame
     seen = (middle + 1.5) / [height, width]
     assert (np.abs(seen - np.array([777.5, 1234.5]) / 2048) < 2 / np.array([height, width])).all()
     page.mouse.move(*place(*middle + 0.5))
