@@ -80,8 +80,8 @@ def test_an_edited_number_is_run_again(open_page):
     q, k, v = np.array(QUERY), np.array(KEY), np.array(VALUE)
     wait_for(page, "weight", attend(q, k)[0, 1])
     page.get_by_role("textbox", name="query 2").fill("1.25")
-    page.get_by_role("textbox", name="key 0").fill("0.5")  # before the first edit is answered
-    page.get_by_role("textbox", name="value 1").fill("-4")
+    page.get_by_role("textbox", name="value 1").fill("-4")  # before the first edit is answered
+    page.get_by_role("textbox", name="key 0").fill("0.5")  # the last one, because the weight shows that it is answered
     q[0, 2], k[1, 0], v[1, 1] = 1.25, 0.5, -4
     wait_for(page, "weight", attend(q, k)[0, 1])
     np.testing.assert_allclose(cells(page, "output"), attend(q, k)[0] @ v, atol=ERROR)
