@@ -45,6 +45,14 @@ def cells(page, label):
     return np.array([float(item.get_attribute("value")) for item in items.all()])
 
 
+def boxes(stages):
+    return [stage.locator(".tensor").bounding_box() for stage in stages]
+
+
+def middles(stages):
+    return {round(box["y"] + box["height"] / 2) for box in boxes(stages)}
+
+
 def test_each_step_of_a_pair(open_page):
     page = open_page("model=scaled_dot_product&view=steps&query=1&key=2")
     paste(page, query=QUERY, key=KEY, value=VALUE, scale=0.8, softcap=1.5, attn_mask=[[0.0, 0.1, 0.2]] * 2)
@@ -144,16 +152,14 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     expect(stages.get_by_role("heading")).to_have_text(shapes)
     expect(stages.nth(6).locator("> .formula-line .katex")).to_be_visible()
     expect(stages.nth(6).locator(".sign .katex-html")).to_contain_text("÷")
-    until(lambda: len({stage.locator(".tensor").bounding_box()["y"] for stage in stages.all()[:4]}) == 1)
+    until(lambda: len(middles(stages.all()[:4])) == 1)  # of two and of three rows
     of_queries = [0, 1, 6, 7, 8, 9]
     rows = lambda: [row.evaluate("(one) => one.style.top") for row in stages.locator(".row").all()]  # noqa: E731
     until(lambda: [rows()[place] for place in of_queries] == ["50%"] * 6)
     scores = page.get_by_role("application", name="scores, 2 × 3")
     expect(stages.nth(6).locator(".numbers span")).to_have_count(6)
     expect(stages.nth(0).locator(".numbers")).to_have_count(0)  # 64 numbers are too narrow
-    page.set_viewport_size({"width": 1440, "height": 900})
-    expect(stages.nth(8).locator(".numbers span")).to_have_count(16)  # its line has room for them
-    expect(stages.nth(6).locator(".sign small")).to_have_text("q: projected queryk: projected key")
+    expect(stages.nth(6).locator(".operands")).to_have_text("q: projected queryk: projected key")
     box = scores.bounding_box()
     first = {"x": box["width"] / 6, "y": box["height"] / 4}
     scores.hover(position=first)
@@ -222,6 +228,19 @@ def test_a_block_without_an_output_projection(open_page, more_blocks):
     np.testing.assert_allclose(cells(page, "output"), answer.output.reshape(2, -1)[1], atol=ERROR)
     titles = page.get_by_role("list", name="tensors of the head").get_by_role("heading")
     expect(titles.last).to_have_text("output 2 × 12")
+
+
+def test_tensors_of_up_to_eight_columns_have_numbers_in_two_lines(open_page):
+    page = open_page("model=multi_head&view=steps&query=1&key=2", closed=True, viewport={"width": 1440, "height": 900})
+    stages = page.get_by_role("list", name="tensors of the head").get_by_role("listitem")
+    for width in (1440, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        for place, numbers in {1: 16, 3: 24, 5: 24, 6: 6, 7: 6, 8: 16}.items():
+            expect(stages.nth(place).locator(".numbers span")).to_have_count(numbers)
+        until(lambda: (len(middles(stages.all()[:6])), len(middles(stages.all()[6:]))) == (1, 1))  # two lines
+        assert max(box["x"] + box["width"] for box in boxes(stages.all())) < width
+        columns = [box["width"] / columns for box, columns in zip(boxes(stages.all()[6:9]), (3, 3, 8), strict=True)]
+        assert max(columns) - min(columns) < 1
 
 
 def test_long_vectors_are_folded(open_page):

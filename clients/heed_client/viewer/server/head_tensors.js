@@ -32,9 +32,6 @@ export const isTransposed = ({ title, sign }) => title === "key" && sign === "\\
 /** Whether a stage begins the line of the scores, below projected inputs. @param {Stage} stage */
 export const beginsLine = ({ title, sign }) => title === "scores" && /^q/.test(sign);
 
-/** Whether a stage and the next, its projection, are in a line of their own in a window with room for two pairs. @param {Stage} stage */
-export const beginsPair = ({ title, sign }) => title === "value" && sign === "";
-
 const LOWEST = 0.25; // of a tensor's height, if the other has many more rows
 
 /** The height of a tensor as a share of that of the highest one: all rows have one height. @param {Stage} stage @param {Stage[]} all */
