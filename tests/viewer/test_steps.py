@@ -1,5 +1,6 @@
 """The view Steps: the numbers from two vectors to a weight and an output, for blocks of which they are true."""
 
+import itertools
 import re
 import shutil
 from xml.etree import ElementTree
@@ -241,6 +242,23 @@ def test_tensors_of_up_to_eight_columns_have_numbers_in_two_lines(open_page):
         assert max(box["x"] + box["width"] for box in boxes(stages.all())) < width
         columns = [box["width"] / columns for box, columns in zip(boxes(stages.all()[6:9]), (3, 3, 8), strict=True)]
         assert max(columns) - min(columns) < 1
+
+
+def test_tensors_of_a_narrow_window_are_below_each_other_with_arrows_down(open_page):
+    page = open_page("model=multi_head&view=steps&query=1&key=2", closed=True, viewport={"width": 1440, "height": 900})
+    signs = page.locator(".stages .sign .katex-html")
+    expect(signs.first).to_be_visible()
+    assert not any("↓" in text for text in signs.all_inner_texts())
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(signs).to_have_count(7)
+    until(lambda: sum("↓" in text for text in signs.all_inner_texts()) == 6)  # all but the last product's
+    tensors = [tensor.bounding_box() for tensor in page.locator(".tensor").all()]
+    assert all(one["y"] + one["height"] < other["y"] for one, other in itertools.pairwise(tensors))
+    expect(page.locator(".tensor").nth(1).locator(".numbers span")).to_have_count(16)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.reload()
+    expect(page.get_by_role("textbox", name=re.compile(r"^query \d+$"))).to_have_count(7)
+    assert page.evaluate("document.documentElement.scrollHeight") < 2800
 
 
 def test_long_vectors_are_folded(open_page):

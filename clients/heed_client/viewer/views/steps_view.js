@@ -14,6 +14,7 @@ import { StepsTensors } from "heed/views/steps_tensors.js";
 
 const MAX_CELLS = 128; // of a vector
 const FOLDED = 16; // of a longer one, until it is opened
+const FOLDED_NARROW = 7; // in a narrow window, in two rows with the button
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
 export function StepsView({ attention, settings, set, run }) {
@@ -138,9 +139,10 @@ function digitsOf(number) {
 function Cells({ label, tensor = label, values, onEdit }) {
   const top = Math.max(...values.filter(Number.isFinite).map(Math.abs)) || 1; // a masked score is −∞
   const [isUnfolded, setUnfolded] = useState(false);
-  const isOpen = isUnfolded || values.length <= FOLDED;
+  const folded = matchMedia("(max-width: 30rem)").matches ? FOLDED_NARROW : FOLDED;
+  const isOpen = isUnfolded || values.length <= folded + 1;
   return html`<ol class="cells" aria-label=${label} data-tensor=${tensor}>
-    ${values.slice(0, isOpen ? MAX_CELLS : FOLDED).map(
+    ${values.slice(0, isOpen ? MAX_CELLS : folded).map(
       (
         number,
         l,
@@ -152,7 +154,7 @@ function Cells({ label, tensor = label, values, onEdit }) {
           : html`<data value=${number}>${format(number)}</data>`
       }</li>`,
     )}
-    ${!isOpen && html`<li><button onClick=${() => setUnfolded(true)}>${values.length - FOLDED} more</button></li>`}
+    ${!isOpen && html`<li><button onClick=${() => setUnfolded(true)}>${values.length - folded} more</button></li>`}
     ${isOpen && values.length > MAX_CELLS && html`<li>… ${values.length - MAX_CELLS} more</li>`}</ol>`;
 }
 
