@@ -9,6 +9,7 @@ import { Chance } from "heed/views/chances.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { Choice, hint } from "heed/views/controls.js";
 import { Legend } from "heed/views/draw/legend.js";
+import { Line } from "heed/views/pair_finder.js";
 import { usePromise, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -17,9 +18,11 @@ import { usePromise, useShown } from "heed/views/hooks.js";
 
 export const COLOURS = `${signedNote()} The query, the keys and the products each have a scale of their own.`;
 const SCALE = "query times the scale (1/√dₖ in most models): the products of a key add up to its score";
-const HINT = hint("Click a key to see its score above the table.", "Tap a key to see its score above the table.");
+const CHOOSE = hint("Click a word to choose the query.", "Tap a word to choose the query.");
+const HINT = hint("Click a key to keep its score above the table.", "Tap a key to see its score above the table.");
 const TIP = 224; // px, the widest tip
 const NO_LEVELS = new Float32Array(); // no number is masked
+const MAX_WORDS = 256; // of a text whose words are all buttons
 const MAX_KEYS = 256; // those with the largest weights, in their order
 
 /** @typedef {ViewProps & {run: import("heed/views/hooks.js").Run}} Props */
@@ -63,10 +66,13 @@ function Neurons({ attention, settings, set, run, query }) {
     html`<${Strip} label=${label} name=${name} numbers=${numbers} top=${tops?.[which] ?? 1} table=${table} marked=${pointed?.place ?? (isTold ? told : null)} setPointed=${setPointed} />`;
   const legend = (/** @type {number} */ which) =>
     html`<${Legend} shown=${{ high: tops?.[which] ?? 1, levels: NO_LEVELS, isDiverging: true }} table=${table} scale="linear" />`;
+  const choose = (/** @type {number | string} */ place) => set({ query: Number(place) });
+  const isLong = attention.rows.length > MAX_WORDS;
   return html`<div class="tools">
-      <${Choice} label="query" value=${query} options=${options} onChange=${(/** @type {string} */ place) => set({ query: Number(place) })} />
-      <span>${COLOURS} ${HINT}</span>
+      ${isLong && html`<${Choice} label="query" value=${query} options=${options} onChange=${choose} />`}
+      <span>${COLOURS} ${!isLong && CHOOSE} ${HINT}</span>
     </div>
+    ${!isLong && html`<${Line} labels=${attention.rows} name="query" isNamed=${true} query=${query} held=${null} onClick=${choose} />`}
     ${error && html`<p role="alert">${error.message}</p>`}
     ${
       value &&

@@ -203,7 +203,7 @@ function Words({ attention, settings, set }) {
 
 /** One line of words: Tab reaches one of them, arrow keys the others.
  *  @param {{labels: Label[], name: string, query: number | null, held: number | null, isNamed: boolean, onClick: (place: number) => void}} props */
-function Line({ labels, name, isNamed, query, held, onClick }) {
+export function Line({ labels, name, isNamed, query, held, onClick }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const tab = Math.min(query ?? held ?? 0, labels.length - 1);
   useEffect(() => {
