@@ -85,6 +85,22 @@ def test_keys_are_ordered_by_weight(open_page, heed):
         assert first == pytest.approx(second, abs=1)
 
 
+def test_the_vectors_of_a_narrow_window_are_below_their_word(open_page):
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&query={QUERY}")
+    page.set_viewport_size({"width": 390, "height": 844})
+    row = page.locator(".neurons tbody tr").nth(1)
+    expect(row.locator(".strip")).to_have_count(2)
+    key, product, query = *row.locator(".strip").all(), page.locator(".neurons thead .strip")
+    word = row.get_by_role("button").bounding_box()
+    boxes = [strip.bounding_box() for strip in (query, key, product)]
+    assert {box["x"] for box in boxes} == {boxes[0]["x"]}  # a number is below that of the query
+    assert all(box["width"] > 300 for box in boxes)
+    assert word["y"] + word["height"] <= boxes[1]["y"] + 1 < boxes[2]["y"]
+    score = row.locator("data").first.bounding_box()
+    assert score["y"] < word["y"] + word["height"] <= boxes[1]["y"] + 1
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_the_query_and_the_titles_stay_while_a_long_text_scrolls(open_page):
     page = open_page(f"model=bert&text={'+'.join([TEXT.replace(' ', '+')] * 8)}&view=neurons&query={QUERY}")
     last = page.locator(".neurons tbody tr").last
