@@ -18,6 +18,12 @@ def weights(heed) -> np.ndarray:
     return heed.attend("bert", text=TEXT).weights[0]
 
 
+def named(place: int) -> str:
+    """A token of the text as the page names it: a repeated word with its place."""
+    words = ["<s>", *TEXT.split(), "</s>"]
+    return f"“{words[place]}”" + (f" ({place})" if words.count(words[place]) > 1 else "")
+
+
 def listed(page: Page) -> list[str]:
     return page.locator(".ranking button").all_inner_texts()
 
@@ -27,7 +33,7 @@ def test_the_largest_weight_of_all_heads_is_named_first(open_page, weights):
     words = weights[:, 1:-1, 1:-1].copy()  # without special tokens
     words[:, np.arange(words.shape[1]), np.arange(words.shape[1])] = 0
     head, row, column = np.unravel_index(words.argmax(), words.shape)
-    said = "“{}” → “{}”: ".format(*(TEXT.split()[place] for place in (row, column)))
+    said = f"{named(row + 1)} → {named(column + 1)}: "
     expect(page.locator(".headline")).to_contain_text(f"{said}{percent(words.max())} largest in head {head} {LEFT_OUT}")
     first = page.locator(".ranking button").first
     expect(first).to_have_text(f"head {head} {percent(words.max())} {said.removesuffix(': ')}")
@@ -66,15 +72,30 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     expect(words.get_by_role("button", name="mat")).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.parametrize("view", ["model", "head", "matrix", "tokens", "ablate"])
+def test_a_repeated_word_has_its_place(open_page, weights, view):
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view={view}&query=5")
+    others = [place for place in range(1, 7) if place != 5]
+    to = named(others[int(weights[0, 5][others].argmax())])
+    said = {"tokens": f"“the” (5) looks most at {to}: ", "ablate": f"head 0: “the” (5) → {to} "}
+    expect(page.get_by_role("tabpanel" if view in said else "main")).to_contain_text(said.get(view, "“the” (5) → "))
+    if view == "ablate":
+        return
+    largest = weights[:, 5][:, others]
+    best = largest.max(1).argmax()
+    expect(page.locator(".ranking button").first).to_have_text(
+        re.compile(f" to {re.escape(named(others[largest[best].argmax()]))}$")
+    )
+
+
 def test_without_a_word_the_largest_weight_of_the_head_is_named_and_a_pin_moves_no_map(open_page, weights):
     fragment = f"model=bert&view=matrix&head=1&text={TEXT.replace(' ', '+')}"
     page = open_page(fragment, closed=True, viewport={"width": 1440, "height": 900})
     words = weights[1, 1:-1, 1:-1].copy()  # without the special tokens
     np.fill_diagonal(words, 0)
     row, column = np.unravel_index(words.argmax(), words.shape)
-    names = TEXT.split()
     headline = page.locator(".headline")
-    expect(headline).to_contain_text(f"“{names[row]}” → “{names[column]}”: {100 * words.max():.0f}\u00a0%")
+    expect(headline).to_contain_text(f"{named(row + 1)} → {named(column + 1)}: {100 * words.max():.0f}\u00a0%")
     expect(headline).to_contain_text(f"largest in head 1 {LEFT_OUT}")
     place = page.get_by_role("application").bounding_box()["y"]
     page.get_by_role("group", name="words").get_by_role("button", name="cat").click()

@@ -4,6 +4,7 @@ import { largest, levelOf, strength, valueText } from "heed/data/display.js";
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
+/** @typedef {Pick<import("heed/data/attention.js").Attention, "rows" | "columns">} Sides  the queries and the keys */
 /**
  * @typedef {object} Weights  of each position
  * @property {Float32Array} values @property {Float32Array} levels  NaN in both = masked
@@ -24,6 +25,20 @@ export const briefly = (text) => text.replace(/^row (\d+), column (\d+)$/, "$1,$
 
 /** A word in quotation marks, the name of a patch without them. @param {string} text */
 export const inQuotes = (text) => (briefly(text) === text ? `“${text}”` : text);
+
+/** The place of the first query in the text: in a generated text it is the last token of the prompt, which predicts the
+ *  first new one. @param {Sides} sides @param {Pick<Settings, "view" | "kind">} settings */
+export const firstQuery = ({ rows, columns }, { view, kind }) =>
+  view === "generate" && kind === "weights" ? columns.length - rows.length + 1 : 0;
+
+/** A word in quotation marks, with its place in the text if it is repeated.
+ *  @param {Sides} sides @param {Pick<Settings, "view" | "kind">} settings @param {"rows" | "columns"} axis @param {number} index */
+export function nameIn(sides, settings, axis, index) {
+  const labels = sides[axis];
+  const { text } = labels[index];
+  const isRepeated = labels.some((label, other) => other !== index && label.text === text);
+  return `${inQuotes(text)}${isRepeated ? ` (${index + (axis === "rows" ? firstQuery(sides, settings) : 0)})` : ""}`;
+}
 
 /** The places of a picture's patches in a prompt; null if they are not in it.
  *  @param {import("heed/data/attention.js").Label[]} prompt @param {Patches} patches @returns {{start: number, end: number} | null} */

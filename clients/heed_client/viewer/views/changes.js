@@ -1,6 +1,7 @@
 // The largest changes of weights in words.
 import { html } from "vendor/preact.js";
 import { isOfWeights, percent, points, valueText, visible } from "heed/data/display.js";
+import { nameIn } from "heed/data/picture.js";
 import { LEAST } from "heed/server/ablation.js";
 import { focusTab } from "heed/views/controls.js";
 import { HINT } from "heed/views/selection.js";
@@ -53,31 +54,26 @@ function textsOf(kind, before, change) {
   return [one, other, points(rounded(after) - rounded(before), "+", true)];
 }
 
-/** A word, with its place if there are others of its text. @param {import("heed/data/attention.js").Label[]} labels @param {number} place */
-function nameOf(labels, place) {
-  const { text } = labels[place];
-  return `“${text}”${labels.some((label, i) => i !== place && label.text === text) ? ` (${place})` : ""}`;
-}
-
 /** A change in words. @param {Props} props @param {number} place @param {[before: string, after: string]} [names]  of the sides */
-export function sentence({ attention: { rows, columns }, before, change, settings: { kind } }, place, names) {
+export function sentence({ attention, before, change, settings }, place, names) {
   const { n, values } = change;
-  const [one, other, by] = textsOf(kind, before.values[place], values[place]);
+  const [one, other, by] = textsOf(settings.kind, before.values[place], values[place]);
   const [first, second] = names?.map((name) => `${name}\u00a0`) ?? ["", ""];
-  return html`${nameOf(rows, Math.floor(place / n))} looks ${values[place] > 0 ? "more" : "less"} at
-      ${" "}${nameOf(columns, place % n)}: ${first}<b>${one}</b> → ${second}<b>${other}</b>${by && `, ${by}`}`;
+  return html`${nameIn(attention, settings, "rows", Math.floor(place / n))} looks ${values[place] > 0 ? "more" : "less"} at
+      ${" "}${nameIn(attention, settings, "columns", place % n)}: ${first}<b>${one}</b> → ${second}<b>${other}</b>${by && `, ${by}`}`;
 }
 
 /** The pinned pair, or the largest difference of the pinned word or of all, as the first sentence of a comparison. @param {Props} props */
 export function LargestDifference(props) {
   const { query, key } = props.settings;
-  const { rows, columns } = props.attention;
   const isPair = query !== null && key !== null;
-  const word = query !== null ? rows[query].text : key !== null ? columns[key].text : "";
+  const name = (/** @type {"rows" | "columns"} */ axis, /** @type {number} */ place) =>
+    nameIn(props.attention, props.settings, axis, place);
+  const word = query !== null ? name("rows", query) : key !== null ? name("columns", key) : "";
   const [place] = largestOf(props);
   if (place === undefined)
-    return html`<p class="headline largest-change">No weight${isPair ? " of the pinned pair" : word && ` of “${word}”`} differs</p>`;
-  const start = isPair ? "" : `Largest difference${word && ` ${query === null ? "to" : "from"} “${word}”`}: `;
+    return html`<p class="headline largest-change">No weight${isPair ? " of the pinned pair" : word && ` of ${word}`} differs</p>`;
+  const start = isPair ? "" : `Largest difference${word && ` ${query === null ? "to" : "from"} ${word}`}: `;
   return html`<p class="headline largest-change">${start}${sentence(props, place, ["first", "second"])}</p>`;
 }
 

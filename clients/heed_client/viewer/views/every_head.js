@@ -2,7 +2,7 @@
 import { html } from "vendor/preact.js";
 import { complete, plainLabels, POOL } from "heed/data/attention.js";
 import { largest, received, show } from "heed/data/display.js";
-import { inQuotes } from "heed/data/picture.js";
+import { nameIn } from "heed/data/picture.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 
@@ -52,7 +52,7 @@ export function HeadRows({ attention, settings, set, shown, all, map, error, leg
     /** @type {import("heed/views/draw/heat_map.js").Cell} */ { row, column },
     /** @type {string} */ number,
   ) => {
-    const other = inQuotes((isSide ? attention.rows : attention.columns)[others[column]].text);
+    const other = nameIn(attention, settings, isSide ? "rows" : "columns", others[column]);
     if (place === null) return `head ${row}: all tokens → ${other} ${number} on average`;
     return `head ${row}: ${isSide ? `${other} → ${word}` : `${word} → ${other}`} ${number}`;
   };
@@ -108,7 +108,7 @@ export function mapOf(all, attention, settings, shown) {
     key: pinned === null || !others.includes(pinned) ? null : others.indexOf(pinned),
   });
   const top = largest(all.small(0, 0).values, shown.isDiverging);
-  const word = place === null ? "" : inQuotes((isSide ? attention.columns : attention.rows)[place].text);
+  const word = place === null ? "" : nameIn(attention, settings, isSide ? "columns" : "rows", place);
   const what =
     place === null
       ? "How much attention each token gets, on average,"

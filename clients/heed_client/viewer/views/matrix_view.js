@@ -1,7 +1,7 @@
 // One matrix as a heat map that can be zoomed to its single cells.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { DOT, isOfWeights, valueText, visible } from "heed/data/display.js";
-import { briefly } from "heed/data/picture.js";
+import { briefly, nameIn } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
 import { largestPair } from "heed/data/ranking.js";
 import { rootSize, themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
@@ -105,9 +105,11 @@ export function HeatMap({
     () => palette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
-  const rows = useMemo(() => shown.rows.map((place) => attention.rows[place].text), [shown]);
-  const columns = useMemo(() => shown.columns.map((place) => attention.columns[place].text), [shown]);
-  const names = useMemo(() => ({ rows: rows.map(briefly), columns: columns.map(briefly) }), [rows, columns]);
+  const names = useMemo(() => {
+    const of = (/** @type {"rows" | "columns"} */ axis) =>
+      shown[axis].map((place) => briefly(attention[axis][place].text));
+    return { rows: of("rows"), columns: of("columns") };
+  }, [shown]);
   const mips = useMemo(() => new Mips(shown, shown.isDiverging, table), [shown, table]);
   const plot = useMemo(() => {
     const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) =>
@@ -192,7 +194,10 @@ export function HeatMap({
     const [value, level] = [shown.values, shown.levels].map((numbers) => numbers[row * shown.n + column]);
     const error = isShare && shown.error > 0 ? ` (± ${(100 * shown.error).toPrecision(1)})` : "";
     const text = Number.isNaN(level) && !(value > 0) ? masked : valueText(settings.kind, value, shown.error) + error;
-    element.textContent = tell?.(cell, text) ?? `“${rows[row]}” → “${columns[column]}” ${text}`;
+    const [query, key] = [shown.rows[row], shown.columns[column]];
+    element.textContent =
+      tell?.(cell, text) ??
+      `${nameIn(attention, settings, "rows", query)} → ${nameIn(attention, settings, "columns", key)} ${text}`;
     const [left, top] = [plot.left + x, plot.top + y];
     const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;
     const down = y < plot.height / 2 ? `${top + h + 8}px` : `calc(${top - 8}px - 100%)`;

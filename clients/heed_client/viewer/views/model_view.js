@@ -1,7 +1,7 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by statistics of the heads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { poolLabels, showSmall, valueText, visible } from "heed/data/display.js";
-import { inQuotes } from "heed/data/picture.js";
+import { nameIn } from "heed/data/picture.js";
 import { heldWeight, largestPair } from "heed/data/ranking.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
@@ -48,7 +48,8 @@ export function sortsOf(attention, settings) {
   return {
     layer,
     ...(statistics && { entropy, first, ...(attention.isSelf && others) }),
-    ...(statistics && held !== null && { held: `share on “${attention.columns[held].text}”, which is pinned` }),
+    ...(statistics &&
+      held !== null && { held: `share on ${nameIn(attention, settings, "columns", held)}, which is pinned` }),
   };
 }
 
@@ -139,7 +140,7 @@ function Large({ attention, settings, set, matrix, top }) {
   const pair = pairOf(attention, settings, matrix, largest);
   const text =
     pair &&
-    html`: ${inQuotes(attention.rows[pair.row].text)} → ${inQuotes(attention.columns[pair.column].text)} ${valueText(settings.kind, pair.value)}`;
+    html`: ${nameIn(attention, settings, "rows", pair.row)} → ${nameIn(attention, settings, "columns", pair.column)} ${valueText(settings.kind, pair.value)}`;
   return html`<section class="large-head" aria-label="large head"><h2>${placeOf(attention, settings)}${text}</h2>
     <${HeatMap} attention=${attention} settings=${settings} set=${set} shown=${shown} below=${BELOW} named=${largest} /></section>`;
 }

@@ -1,7 +1,7 @@
 // Find the head that looks most from one word to another: two words are held, and all heads are ranked by that weight.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { drawnHeads, valueText } from "heed/data/display.js";
-import { briefly, inQuotes } from "heed/data/picture.js";
+import { briefly, nameIn } from "heed/data/picture.js";
 import { heldWeight, largestPair, leftOut, rank } from "heed/data/ranking.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
@@ -86,7 +86,9 @@ export function RankedHeads({ attention, settings, set, title, before = "", hasS
 /** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[], point?: Point}} props */
 function Ranking({ attention, settings, set, heads, point = () => {} }) {
   const { query, key, kind } = settings;
-  return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from ${inQuotes(attention.rows[query].text)}`}${key === null ? "" : ` to ${inQuotes(attention.columns[key].text)}`}`}>
+  const name = (/** @type {"rows" | "columns"} */ axis, /** @type {number} */ place) =>
+    nameIn(attention, settings, axis, place);
+  return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from ${name("rows", query)}`}${key === null ? "" : ` to ${name("columns", key)}`}`}>
       ${heads.slice(0, LISTED).map(
         ({
           layer,
@@ -99,10 +101,10 @@ function Ranking({ attention, settings, set, heads, point = () => {} }) {
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
         ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${valueText(kind, weight)}</b>${
           row !== undefined && column !== undefined
-            ? ` ${inQuotes(attention.rows[row].text)} → ${inQuotes(attention.columns[column].text)}`
+            ? ` ${name("rows", row)} → ${name("columns", column)}`
             : other === null
               ? ""
-              : ` ${query === null ? "from" : "to"} ${inQuotes((query === null ? attention.rows : attention.columns)[other].text)}`
+              : ` ${query === null ? "from" : "to"} ${name(query === null ? "rows" : "columns", other)}`
         }</button></li>`,
       )}</ol>`;
 }
@@ -148,7 +150,7 @@ function useLargest(attention, settings, isWanted) {
 
 /** A pair of words, its weight and its head. @param {Omit<ViewProps, "set"> & {pair: Ranked, error?: number}} props */
 const Pair = ({ attention, settings, pair: { layer, head, row = 0, column = 0, weight }, error }) =>
-  html`<bdi>${inQuotes(attention.rows[row].text)}</bdi> → <bdi>${inQuotes(attention.columns[column].text)}</bdi>: <b>${valueText(settings.kind, weight, error)}</b>${" "}
+  html`<bdi>${nameIn(attention, settings, "rows", row)}</bdi> → <bdi>${nameIn(attention, settings, "columns", column)}</bdi>: <b>${valueText(settings.kind, weight, error)}</b>${" "}
     <small>largest in ${placeOf(attention, { ...settings, layer, head })}${leftOut(attention)}. ${RANK}</small>`;
 
 /** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.
@@ -166,10 +168,10 @@ function Headline({ attention, settings, best }) {
   const known = found && (isPair || Number.isFinite(found.weight)) ? found : null;
   const name = (/** @type {"rows" | "columns"} */ axis, /** @type {number | null} */ place) => {
     const at = place ?? known?.other ?? null;
-    return at === null ? "…" : html`<bdi>${inQuotes(attention[axis][at].text)}</bdi>`;
+    return at === null ? "…" : html`<bdi>${nameIn(attention, settings, axis, at)}</bdi>`;
   };
   const where = known && `${attention.layers > 1 ? `layer ${known.layer}, ` : ""}head ${known.head}`;
-  const held = inQuotes(query === null ? attention.columns[Number(key)].text : attention.rows[query].text);
+  const held = nameIn(attention, settings, query === null ? "columns" : "rows", query ?? Number(key));
   const next = query === null ? "Click the word that looks" : "Click the word that it looks at";
   return html`<p class="headline">${name("rows", query)} → ${name("columns", key)}${
     known && html`: <b>${valueText(kind, known.weight, isBest ? 0 : matrix?.error)}</b>`
@@ -214,7 +216,7 @@ export function Line({ labels, name, isNamed, query, held, onClick }) {
     ${labels.map(
       ({ text, special, padding }, place) => html`<button key=${place} tabindex=${place === tab ? 0 : -1}
       class=${`${place === query ? "query" : ""} ${place === held ? "key" : ""} ${padding ? "padding" : special ? "special" : ""}`}
-      aria-pressed=${place === query || place === held} onClick=${() => onClick(place)} title=${text} dir="auto">${briefly(text)}</button>`,
+      aria-pressed=${place === query || place === held} onClick=${() => onClick(place)} title=${`${text} (${place})`} dir="auto">${briefly(text)}</button>`,
     )}
   </div>`;
   return isNamed ? html`<div class="pair-line"><span class="note">${name}</span>${words}</div>` : words;

@@ -1,7 +1,7 @@
 // The selection in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
 import { drawnHeads, format, valueText, LOOKS } from "heed/data/display.js";
-import { inQuotes } from "heed/data/picture.js";
+import { firstQuery, inQuotes, nameIn } from "heed/data/picture.js";
 import { focusTab, hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 
@@ -15,27 +15,28 @@ export function Selection({ attention, settings, set, hint = HINT }) {
   const { shown } = useShown(attention, settings);
   const { query, key, direction } = settings;
   const place = direction === "from" ? query : key;
-  const [owns, labels] =
-    direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
+  const ownAxis = direction === "from" ? "rows" : "columns";
+  const otherAxis = direction === "from" ? "columns" : "rows";
+  const [owns, labels] = [attention[ownAxis], attention[otherAxis]];
   const listed = place === null || !shown ? null : weightsOf(shown, settings, place);
   const most = Math.max(...(listed ?? []).map(({ value }) => value));
   const verb = LOOKS[direction];
   const pair = direction === "from" ? key : query;
-  // In a generated text, the first query is the last token of the prompt, which predicts the first new one: places count from the start.
-  const first = settings.view === "generate" && settings.kind === "weights" ? attention.n - attention.m + 1 : 0;
+  const first = firstQuery(attention, settings);
   const [ownFirst, otherFirst] = direction === "from" ? [first, 0] : [0, first];
   const own = place === null ? "" : inQuotes(owns[place].text);
   const isPatch = place !== null && own === owns[place].text;
   const hasOthers = settings.view === "head" && drawnHeads(attention, settings).length > 1; // beside means of them
   const inHead = hasOthers ? ` in head ${settings.head}` : "";
   const numberOf = (/** @type {number} */ value) => valueText(settings.kind, value, shown?.error);
+  const name = place === null ? "" : nameIn(attention, settings, ownAxis, place);
   const said = listed?.length
-    ? `${own} ${verb} ${inQuotes(labels[listed[0].other].text)}: ${numberOf(listed[0].value)}`
+    ? `${name} ${verb} ${nameIn(attention, settings, otherAxis, listed[0].other)}: ${numberOf(listed[0].value)}`
     : "";
   return html`<div class="selection">
-    <span class="unseen" role="status">${listed && !listed.length ? `${own} is hidden.` : said}</span>
+    <span class="unseen" role="status">${listed && !listed.length ? `${name} is hidden.` : said}</span>
     ${!listed && hint && html`<span class="hint">${hint}</span>`}
-    ${listed && !listed.length && html`<span aria-hidden="true">${own} is hidden.</span>`}
+    ${listed && !listed.length && html`<span aria-hidden="true">${name} is hidden.</span>`}
     ${
       listed &&
       listed.length > 0 &&

@@ -1,6 +1,7 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { isOfWeights, LOOKS, LOOKS_MOST, received, valueText } from "heed/data/display.js";
+import { nameIn } from "heed/data/picture.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { isLeftOut, leftOut } from "heed/data/ranking.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
@@ -71,7 +72,9 @@ function Text({ attention, settings, set, shown }) {
   );
   const side = direction === "to" && place !== null ? "from" : "to"; // of the columns of the heads
   const word = (/** @type {"from" | "to"} */ side, /** @type {number} */ index) =>
-    side === "from" ? attention.rows[rows[index]].text : attention.columns[columns[index]].text;
+    side === "from"
+      ? nameIn(attention, settings, "rows", rows[index])
+      : nameIn(attention, settings, "columns", columns[index]);
 
   const textOf = (/** @type {"from" | "to"} */ side) => live.texts[isSelf ? "from" : side];
   const paint = useFrame(() => {
@@ -119,7 +122,7 @@ function Text({ attention, settings, set, shown }) {
       );
       const mean = valueText(settings.kind, average.values[best], error);
       const left = isChosen ? `${leftOut({ ...attention, isSelf: false, rows: attention.columns })}. ` : "";
-      return [`On average, tokens look most at “${word("to", best)}”: `, mean, `${left}${HINT}`];
+      return [`On average, tokens look most at ${word("to", best)}: `, mean, `${left}${HINT}`];
     }
     const isFrom = token.direction === "from";
     const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
@@ -129,8 +132,8 @@ function Text({ attention, settings, set, shown }) {
     const all = chosen.length ? chosen : [...places.keys()];
     const most = other ?? all.reduce((best, one) => (valueOf(one) > valueOf(best) ? one : best));
     const left = other === null && chosen.length < places.length && chosen.length ? leftOut(attention) : "";
-    const start = `“${word(token.direction, token.index)}” ${(other === null ? LOOKS_MOST : LOOKS)[token.direction]}`;
-    return [`${start} “${word(isFrom ? "to" : "from", most)}”: `, valueText(settings.kind, valueOf(most), error), left];
+    const start = `${word(token.direction, token.index)} ${(other === null ? LOOKS_MOST : LOOKS)[token.direction]}`;
+    return [`${start} ${word(isFrom ? "to" : "from", most)}: `, valueText(settings.kind, valueOf(most), error), left];
   };
 
   useLayoutEffect(() => {
@@ -233,11 +236,13 @@ function Text({ attention, settings, set, shown }) {
 const wordsAmong = (labels, places) => [...places.keys()].filter((i) => !isLeftOut(labels[places[i]]));
 
 /** The order of the heads, in words. @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
-function rankedBy(attention, { direction, query, key }) {
-  const [from, to] = [query !== null && attention.rows[query].text, key !== null && attention.columns[key].text];
-  if (from && to) return `Heads ranked by “${from}” → “${to}”`;
+function rankedBy(attention, settings) {
+  const { direction, query, key } = settings;
+  const from = query !== null && nameIn(attention, settings, "rows", query);
+  const to = key !== null && nameIn(attention, settings, "columns", key);
+  if (from && to) return `Heads ranked by ${from} → ${to}`;
   const word = direction === "from" ? from : to;
-  return `Heads ranked by their largest weight${word ? ` ${direction} “${word}”` : ""}${leftOut(attention)}`;
+  return `Heads ranked by their largest weight${word ? ` ${direction} ${word}` : ""}${leftOut(attention)}`;
 }
 
 /** The settings in which a token is pinned. @param {Token} token @param {number[]} rows  visible queries @param {number[]} columns */
