@@ -200,6 +200,27 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
     expect(difference).to_contain_text("Hatched: not in both texts.")
 
 
+def test_texts_of_two_lengths_have_cells_of_one_size(open_page):
+    """Side by side, on a page that fits the window, also with a pin."""
+    text = "the cat sat on the mat"
+    other = f'{{"text":"{text} and the dog ran"}}'
+    fragment = f"model=bert&text={text.replace(' ', '+')}&view=compare&other={quote(other)}"
+    page = open_page(fragment, closed=True, viewport={"width": 1440, "height": 900})
+    first, second = (page.get_by_role("region", name=name, exact=True) for name in ("first", "second"))
+    expect(page.locator(".sides.unequal")).to_have_count(1)
+    left, top, right, bottom = plot(page)
+    width, height = (right - left + 1) / 8, (bottom - top + 1) / 8
+    at = {"x": left + 11.1 * width, "y": top + 10.9 * height}  # the last column and the last but one row of 12
+    second.get_by_role("application").hover(position=at)
+    expect(second.locator(".tip")).to_have_text(re.compile("^“ran” → “</s>” "))
+    tops = [one.get_by_role("application").bounding_box()["y"] for one in (first, second)]
+    assert tops[0] == tops[1]
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
+    second.get_by_role("application").click(position=at)
+    expect(second.locator(".selection b")).to_have_text("“ran”")
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
+
+
 def test_a_word_that_only_the_second_has_is_pinned_there(open_page):
     page = open_page(
         "model=bert&text=the+sat&view=compare&other={%22text%22:%22the+cat+sat%22,%22query%22:2,%22key%22:1}"

@@ -43,12 +43,12 @@ const ATTENTION = ["queries", "keys"];
 /** @typedef {(port: import("heed/views/draw/port.js").Port | null, pair: Pair | null) => void} Follow  shows the same part of equal words,
  *    and the cell that is pointed at; its places are those of the first map's words */
 /** @typedef {Told & {link?: Link, top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, hatched?: string, height?: number, below?: number, lowest?: number, axes?: [rows: string, columns: string],
- *    linked?: Set<Follow> | null, isSame?: boolean, counterparts?: import("heed/views/comparison.js").Pairs | null, hasZoom?: boolean, hasLegend?: boolean, wordsBeside?: number, times?: number, hasBars?: boolean, named?: Pair | null, base?: number}} Shared
+ *    linked?: Set<Follow> | null, isSame?: boolean, counterparts?: import("heed/views/comparison.js").Pairs | null, hasZoom?: boolean, hasLegend?: boolean, wordsBeside?: number, times?: number, hasBars?: boolean, cell?: number, named?: Pair | null, base?: number}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, the name of hatched cells, also in the legend,
  *    the height in px, or the least height of a map that ends so many px above the window's end, the minimum height of the cells, the names of the axes,
  *    maps that point together, whether they have the same words and zoom together, the counterparts of the first one's words if this one has
  *    others, whether it has their buttons, and a legend of its own, the px of the words of its queries, 0 = none,
- *    and how many times as wide as in the other maps its cells are, whether it has bars of a row and a column, the pair in the headline, and a number that is written as a dot */
+ *    and how many times as wide as in the other maps its cells are, whether it has bars of a row and a column, the px of the width of a cell, the pair in the headline, and a number that is written as a dot */
 
 /** A matrix whose largest weight is in the headline. @param {ViewProps} props */
 export function WholeMatrix({ attention, settings, set }) {
@@ -91,6 +91,7 @@ export function HeatMap({
   times = 1,
   hasBars = true,
   named = null,
+  cell = 0,
   base = 0,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -128,8 +129,8 @@ export function HeatMap({
     const counts = { m: most("rows"), n: most("columns") };
     const all = { rows: [...names.rows, ...left], columns: [...names.columns, ...above] };
     const size = { width: Math.max(1, width), height };
-    return layout(shown, all, size, lowest, { most: counts, wordsBeside, times, hasBars });
-  }, [names, width, screen, beside, own, below, lowest, wordsBeside, times, hasBars, theme]); // with the theme the font may change
+    return layout(shown, all, size, lowest, { most: counts, wordsBeside, times, hasBars, cell });
+  }, [names, width, screen, beside, own, below, lowest, wordsBeside, times, hasBars, cell, theme]); // with the theme the font may change
   const words = useMemo(() => new Words(), [plot]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({

@@ -1,11 +1,11 @@
 // Two matrices on one scale, and the difference of the second from the first, as maps and in words.
 import { html, useMemo, useRef } from "vendor/preact.js";
-import { renormalised } from "heed/data/display.js";
+import { renormalised, visible } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
 import { Changes, largestChangeOf, LargestDifference } from "heed/views/changes.js";
 import { rootSize, useSize } from "heed/views/draw/canvas.js";
-import { AROUND, besideOf, LINE, WITHOUT_WORDS } from "heed/views/draw/heat_map.js";
+import { AROUND, besideOf, LINE, WITH_BARS, WITHOUT_WORDS } from "heed/views/draw/heat_map.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 import { HINT, Selection } from "heed/views/selection.js";
@@ -15,8 +15,21 @@ import { HINT, Selection } from "heed/views/selection.js";
 
 const [IN_A_ROW, IN_ROW_OF_RESULTS] = [1088, 768]; // px from which the three maps are in a row, with the words of the queries once
 const [OTHERS, OTHERS_OF_RESULTS] = [480, 544]; // px of what is above and below the maps in a row
+const BETWEEN = 16; // px between two maps of texts of two lengths
+const NARROWEST = 0.75; // of the columns of the longer text, for the title of the other
 const TIMES = 1.5; // as wide as the maps before and after is that of the change
 const MANY = 24; // rows; of more not each has its word in a narrow map
+
+/** Three maps of texts of two lengths with cells of one width: that of the cells, and those of the maps.
+ *  @param {import("heed/data/attention.js").Attention[]} maps @param {import("heed/data/state.js").Settings} settings
+ *  @param {number} names  px of the words beside each @param {number} width  px of all maps */
+function columnsOf(maps, settings, names, width) {
+  const counts = maps.map(({ columns }) => visible(columns, settings).length);
+  const shares = counts.map((count) => Math.max(count, NARROWEST * Math.max(...counts)));
+  const around = names + WITH_BARS;
+  const cell = (width - maps.length * around) / shares.reduce((sum, share) => sum + share);
+  return { cell, widths: shares.map((share) => `${Math.floor(around + share * cell)}px`).join(" ") };
+}
 
 /** A title that breaks neither between a name and its number nor after an ellipsis. @param {string} title */
 const unbroken = (title) => title.replace(/ (?=\d)/g, "\u00a0").replaceAll("“…", "“…\u2060");
@@ -72,18 +85,25 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     [change],
   );
   const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
+  const scale = rootSize() / 16;
   const names = besideOf(
     beside.flatMap(({ rows }) => rows.map(({ text }) => briefly(text))),
-    rootSize() / 16,
+    scale,
   );
   const sides = useRef(/** @type {HTMLElement | null} */ (null));
-  const isRow = useSize(sides).width >= (isComparison ? IN_A_ROW : IN_ROW_OF_RESULTS) && isSame;
+  const { width } = useSize(sides);
+  const isWide = width >= (isComparison ? IN_A_ROW : IN_ROW_OF_RESULTS);
+  const isRow = isWide && isSame;
+  const unequal =
+    isWide && isComparison && change && !isSame
+      ? columnsOf(beside, settings, names, width - 2 * BETWEEN * scale)
+      : null;
   const head = (/** @type {number} */ at) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
     ${tools[at] && html`<div class="tools">${tools[at]}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
   const isWithList = isRow && !isComparison; // of changes, which has what is pinned
-  const others = ((isComparison ? OTHERS : OTHERS_OF_RESULTS) * rootSize()) / 16;
-  const height = isRow ? Math.max(lowest + AROUND, innerHeight - others) : 0;
+  const others = (isComparison ? OTHERS : OTHERS_OF_RESULTS) * scale;
+  const height = isRow || unequal ? Math.max(lowest + AROUND, innerHeight - others) : 0;
   /** One of the maps of the same words has the buttons, one in a row has the words. */
   const map = (isFirst = false, isLast = false) => ({
     height,
@@ -92,7 +112,8 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     linked,
     isSame,
     hasZoom: (isWithList ? isFirst : isLast) || !isSame,
-    wordsBeside: !isRow ? undefined : isFirst || (isComparison && isLast) ? names : 0,
+    cell: unequal?.cell,
+    wordsBeside: unequal ? names : !isRow ? undefined : isFirst || (isComparison && isLast) ? names : 0,
     ...(isWithList ? { lowest: Infinity, times: isFirst ? TIMES : 1, hasBars: false } : {}), // rows of one height
   });
   const side = (/** @type {One & {set: Set}} */ one, hint = "", isFirst = false, isLast = false) => html`
@@ -109,7 +130,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     html`<section key="difference" aria-label="difference">${head(2)}
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} named=${named} ...${map(!isComparison, isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
-  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : ""}`} ref=${sides} style=${{ "--names": `${names}px`, "--around": `${WITHOUT_WORDS}px`, "--times": TIMES }}>
+  return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : unequal ? "unequal" : ""}`} ref=${sides} style=${{ "--columns": unequal?.widths, "--names": `${names}px`, "--around": `${WITHOUT_WORDS}px`, "--times": TIMES }}>
     ${!isComparison && difference}${!isComparison && list}
     <section key="first" aria-label="first">${head(0)}${side(first, isPinned ? "" : HINT, isComparison)}</section>
     <section key="second" aria-label="second">${head(1)}

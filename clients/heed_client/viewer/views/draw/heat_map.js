@@ -46,6 +46,7 @@ const ROOM = [Infinity, Infinity, Infinity, 17, 34, 44, 52]; // px of a cell wit
  * @property {number} [wordsBeside]  px of the words of the queries, 0 = they are not drawn
  * @property {number} [times]  how many times as wide as in the others the cells are
  * @property {boolean} [hasBars]  of a row and a column
+ * @property {number} [cell]  px of the width of a cell, if all maps have the same
  */
 
 /** The places of the cells in a canvas.
@@ -53,12 +54,12 @@ const ROOM = [Infinity, Infinity, Infinity, 17, 34, 44, 52]; // px of a cell wit
  *  @param {{width: number, height: number}} size  the height at most, in CSS pixels @param {number | undefined} lowest  px of the cells
  *  @param {Beside} beside */
 export function layout({ m, n }, { rows, columns }, { width, height }, lowest, beside) {
-  const { most, wordsBeside, times = 1, hasBars = true } = beside;
+  const { most, wordsBeside, times = 1, hasBars = true, cell = 0 } = beside;
   const bar = hasBars ? BAR : 0;
   const of = (/** @type {number} */ font) => {
     const size = font / SMALL;
     const left = Math.round((wordsBeside ?? Math.min(width * 0.24, besideOf(rows, size))) + GAP);
-    const breadth = Math.max(1, width - left - rimOf(hasBars));
+    const breadth = cell * most.n || Math.max(1, width - left - rimOf(hasBars));
     const isLevel = haveRoom(columns, font, Math.min(WIDEST, breadth / most.n / times) - 2 * GAP);
     const above = isLevel
       ? left > AXES
@@ -67,11 +68,9 @@ export function layout({ m, n }, { rows, columns }, { width, height }, lowest, b
       : Math.min(WORDS_ABOVE * size, 14 + 7 * size * longest(columns));
     const top = Math.round(above + GAP);
     const room = Math.max(1, height - top - bar - EDGE);
-    const { h } = fit(most.m, most.n, left, top, breadth, room, lowest);
+    const { w, h } = fit(most.m, most.n, left, top, breadth, room, lowest);
     return {
-      ...fit(m, n, left, top, breadth, room, lowest),
-      height: m * h,
-      h,
+      ...{ left, top, width: n * w, height: m * h, w, h, m, n },
       bar,
       font,
       isLevel,
@@ -88,6 +87,9 @@ const rimOf = (hasBars) => (hasBars ? BAR : 0) + GAP + 1;
 
 /** px around the cells of a map without bars and without the words of the queries. */
 export const WITHOUT_WORDS = GAP + rimOf(false);
+
+/** px around the cells of a map without the words of the queries. */
+export const WITH_BARS = GAP + rimOf(true);
 
 /** px beside the cells for the words of the queries. @param {string[]} rows @param {number} [size]  of the font, 1 = small */
 export const besideOf = (rows, size = 1) => Math.min(WORDS_BESIDE * size, 14 + 7 * size * longest(rows));
@@ -106,7 +108,7 @@ const longest = (words) => words.reduce((most, word) => Math.max(most, word.leng
 /** The characters that a number may have in a cell; 0: it is not drawn. @param {number} w @param {number} h  px
  *  @param {boolean} isShare */
 const roomIn = (w, h, isShare) => {
-  const room = h > LINE + 2 ? ROOM.findLastIndex((least) => w > least) : 0;
+  const room = h > LINE + 1 ? ROOM.findLastIndex((least) => w > least) : 0;
   return isShare || room > 3 ? Math.max(0, room) : 0;
 };
 
