@@ -137,8 +137,7 @@ export function Workspace({
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} ...${name === "model" ? { pointed, setPointed } : {}} />
     </div>
     ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} hint=${HINTS[name]} />`}
-    ${cut && html`<p class="note"><button onClick=${() => set(cut)}>cut this edge</button> The view Patch shows what the model answers without this weight, in each head.</p>`}
-    <p class="note">${OWN[name] ?? "Weights show where a model looks, not why it answers as it does."}</p>
+    <p class="note">${cut && html`<button onClick=${() => set(cut)}>cut this edge</button> Patch shows what the model answers without this weight, in each head. `}${OWN[name] ?? "Weights show where a model looks, not why it answers as it does."}</p>
   </section>`;
 }
 
