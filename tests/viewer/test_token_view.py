@@ -179,6 +179,22 @@ def test_each_head_has_its_row_below_a_long_text(open_page):
     until(lambda: heads.bounding_box()["height"] > 8 * 24 + 40)
 
 
+def test_a_long_text_has_the_mean_of_every_head_from_the_server(open_page, heed):
+    """Before a token is pinned."""
+    query, key = np.random.default_rng(3).normal(size=(2, 1, 4, 100, 8)).astype(np.float32)
+    fields = {"query": query, "key": key, "value": key}
+    received = heed.attend("scaled_dot_product", **fields, outputs=["received"])["received"][0]
+    tensors = {"words": [f"word{i}" for i in range(100)], **{name: each.tolist() for name, each in fields.items()}}
+    page = open_page("model=scaled_dot_product&sentence=true&view=tokens", tensors=tensors)
+    heads = page.get_by_role("region", name="every head")
+    expect(heads.get_by_role("heading")).to_have_text("How much attention each token gets, on average, in every head")
+    heads.get_by_role("application").hover()
+    tip = heads.locator(".tip")
+    expect(tip).to_have_text(re.compile(r"^head \d: all tokens → “word\d+” [\d.]+\s% on average$"))
+    head, word = map(int, re.match(r"head (\d): all tokens → “word(\d+)”", tip.inner_text()).groups())
+    expect(tip).to_contain_text(f" {percent(received[head, word])} on average")
+
+
 def test_two_texts_of_cross_attention(open_page):
     scores = np.zeros((3, 8))
     scores[1, 6] = 30

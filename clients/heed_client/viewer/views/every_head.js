@@ -74,12 +74,14 @@ export async function everyHead(attention, settings, shown) {
   const { layer, direction } = settings;
   const { heads, axis } = attention;
   const { place, isSide, others } = sidesOf(settings, shown);
-  // For a long text, all matrices of the layer would have to be loaded, except for a single query.
+  // For a long text, all matrices of the layer would have to be loaded, except for a single query and means by the server.
   const isShort = attention.m <= POOL;
-  if (heads < 2 || !(place === null ? isShort && !shown.isDiverging : direction === "from" || isShort)) return null;
+  const isOfServer = !isShort && attention.received !== null && shown.m === attention.m && !settings.renormalise;
+  const isKnown = place === null ? (isShort || isOfServer) && !shown.isDiverging : direction === "from" || isShort;
+  if (heads < 2 || !isKnown) return null;
   const weights =
     place === null
-      ? await averagesOf(attention, layer, settings, shown)
+      ? await (isOfServer ? receivedOf(attention, layer) : averagesOf(attention, layer, settings, shown))
       : await inEveryHead(attention, layer, place, direction);
   const visible = weights.flatMap((row) => others.map((other) => row[other]));
   const labels = (isSide ? attention.rows : attention.columns).filter((_, other) => others.includes(other));
@@ -148,6 +150,14 @@ async function columnsOf(attention, layer, key) {
   const { heads, m, n } = attention;
   const all = await Promise.all(Array.from({ length: heads }, (_, head) => attention.matrix(layer, head)));
   return all.map(({ values }) => Float32Array.from({ length: m }, (_, i) => values[i * n + key]));
+}
+
+/** The mean weight from all queries to each key, in each head, from the server. @param {ViewProps["attention"]} attention @param {number} layer */
+async function receivedOf({ heads, n, received }, layer) {
+  const all = (await received?.()) ?? new Float32Array();
+  return Array.from({ length: heads }, (_, head) =>
+    all.subarray((layer * heads + head) * n, (layer * heads + head + 1) * n),
+  );
 }
 
 /** The mean weight from all visible queries to each key, in each head. @param {ViewProps["attention"]} attention
