@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.waiting import until
 from tests.viewer.pages import copied, drawn, fragment, paste, percent, pixels, plot, take, violations
 
 PAGE = "model=bert&text=the+cat+sat&view=compare"
@@ -219,6 +220,30 @@ def test_texts_of_two_lengths_have_cells_of_one_size(open_page):
     second.get_by_role("application").click(position=at)
     expect(second.locator(".selection b")).to_have_text("“ran”")
     assert page.evaluate("document.documentElement.scrollHeight") <= 900
+
+
+def test_numbers_grow_with_their_cells(open_page):
+    """Of 12 tokens in three maps, beside each other in a wide window."""
+    text = "the cat sat on the mat and the dog ran"
+    fragment = f"model=bert&text={text.replace(' ', '+')}&view=compare"
+    page = open_page(fragment, closed=True, viewport={"width": 2000, "height": 1300})
+    expect(page.locator(".sides.row")).to_have_count(1)
+    left, top, right, bottom = plot(page)
+    assert 40 < min((right - left) / 12, (bottom - top) / 12) < 48
+    page.evaluate(
+        """() => {
+            const { fillText } = CanvasRenderingContext2D.prototype;
+            window.fonts = [];
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+                if (/\\d/.test(text)) window.fonts.push(parseFloat(this.font));
+                return fillText.call(this, text, ...at);
+            };
+        }"""
+    )
+    page.get_by_role("region", name="first").get_by_role("application").press("ArrowDown")  # pins a cell
+    expect(page.locator(".selection b")).to_have_count(2)
+    until(lambda: page.evaluate("window.fonts.length") >= 3 * 50)
+    assert set(page.evaluate("window.fonts")) <= {12, 13, 14}
 
 
 def test_a_word_that_only_the_second_has_is_pinned_there(open_page):
