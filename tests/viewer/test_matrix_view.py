@@ -18,6 +18,22 @@ def page(open_page) -> Page:
     return show(open_page, SCORES, WORDS, "Matrix", "palette=greys")
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_tip_is_above_the_row_of_its_cell_and_in_the_window(open_page, width):
+    """Beside the column, if it has room there."""
+    page = show(open_page, SCORES, WORDS, "Matrix", closed=True, viewport={"width": width, "height": 900})
+    tip = page.locator(".tip")
+    for row, column in ((0, 0), (0, 7), (3, 2), (3, 5), (7, 0), (7, 7)):
+        x, y = centre(page, row, column)
+        page.mouse.move(x, y)
+        expect(tip).to_contain_text(f"“{WORDS[row]}” → “{WORDS[column]}”")
+        box = tip.bounding_box()
+        assert box["y"] + box["height"] < y - 8
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+        if width == 1280:
+            assert box["x"] > x or box["x"] + box["width"] < x
+
+
 @pytest.mark.parametrize("ratio", [1, 2])
 def test_each_cell_has_the_colour_of_its_weight_and_a_click_holds_it(open_page, ratio):
     """On a screen with two pixels in one, too, all of which are drawn."""

@@ -19,6 +19,7 @@ const MANY = 80; // rows; of more not each has its word
 const [THIN, HIGH] = [6, 640]; // px of a row of more, and of all of them
 const LOWEST = 0.4;
 const BELOW = 118; // px of the selection and the note below a map
+const APART = 8; // px between a tip and its cell
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
@@ -90,8 +91,8 @@ export function HeatMap({
   wordsBeside = undefined,
   times = 1,
   hasBars = true,
-  named = null,
   cell = 0,
+  named = null,
   base = 0,
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -182,7 +183,8 @@ export function HeatMap({
     placeTip();
   };
   const point = useFrame(follow);
-  /** The tip is beside the cell, on the side that has more room: its size is not measured, which would cost a layout. */
+  /** The tip is above the row of the cell, beside its column, on the side that has more room: the rows below, which one points at next,
+   *  stay in sight. Its size is not measured, which would cost a layout. */
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
@@ -199,10 +201,10 @@ export function HeatMap({
     element.textContent =
       tell?.(cell, text) ??
       `${nameIn(attention, settings, "rows", query)} → ${nameIn(attention, settings, "columns", key)} ${text}`;
-    const [left, top] = [plot.left + x, plot.top + y];
-    const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;
-    const down = y < plot.height / 2 ? `${top + h + 8}px` : `calc(${top - 8}px - 100%)`;
-    element.style.transform = `translate(${across}, ${down})`;
+    const left = plot.left + x;
+    const across =
+      x < plot.width / 2 ? `min(${left + w + APART}px, ${width}px - 100%)` : `max(0px, ${left - APART}px - 100%)`;
+    element.style.transform = `translate(${across}, calc(${plot.top + Math.max(0, y) - APART}px - 100%))`;
   };
 
   useLayoutEffect(() => {
