@@ -183,6 +183,16 @@ def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
     assert effects.bounding_box()["y"] >= grid.bounding_box()["y"] + grid.bounding_box()["height"]
 
 
+def test_twelve_heads_fit_a_phone(open_page):
+    page = open_page(MODEL, closed=True, viewport={"width": 390, "height": 844})
+    grid = page.locator(".grid-of-heads")
+    expect(grid.locator(".toggle").first).to_be_visible()
+    page.locator(".ablation").evaluate("(grid) => grid.style.setProperty('--heads', 12)")
+    assert grid.evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
+    for switch in grid.locator("button").all():
+        assert min(switch.bounding_box()["width"], switch.bounding_box()["height"]) >= 24
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 def test_the_first_line_is_where_other_views_have_it(open_page, width):
     page = open_page(MODEL, viewport={"width": width, "height": 900}, closed=True)
