@@ -51,7 +51,7 @@ def test_the_sentence_is_in_the_link_and_leaves_it_with_its_tensors(open_page):
     page.get_by_role("tab", name="Head").click()
     expect(page).not_to_have_url(re.compile("sentence=true"))
     expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “")
-    expect(page.locator(".special").first).to_have_attribute("title", "[CLS]")
+    expect(page.locator(".special").first).to_have_attribute("title", "[CLS] (0)")
 
 
 @pytest.mark.parametrize("model", ["attention_float16", "efficient_bfloat16"])
