@@ -12,7 +12,7 @@ from export.__main__ import main
 from tests.support.pairs import save
 from tests.support.texts import save_tokenizer
 from tests.viewer.generate.words import expect_end, expect_words, row, tokens
-from tests.viewer.pages import percent, take
+from tests.viewer.pages import fragment, percent, take
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIDE, COLUMNS = 4, 4  # px of a patch, patches in a row
@@ -88,8 +88,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     assert token > max(weights)
     assert chip.get("fill-opacity") == "1"  # the scale ends below its weight
     shares = [float(rect.get("fill-opacity")) for rect in patches]
-    high = max(max(row(one, "cross_weights")[1:]) for one in answer["generated"])  # one scale for all words
-    np.testing.assert_allclose(shares, [0.8 * (weight / high) ** 0.7 for weight in weights], atol=6e-3)
+    np.testing.assert_allclose(shares, [0.8 * (weight / max(weights)) ** 0.7 for weight in weights], atol=6e-3)
     assert drawing.find(f"{SVG}filter").get("color-interpolation-filters") == "sRGB"  # colours as on the page
     small = drawing.find(f"{SVG}g/{SVG}svg")
     largest = [percent(max(row(one, "cross_weights")[1:])) for one in answer["generated"]]
@@ -103,6 +102,14 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     expect_patches(open_file(tmp_path / "saved.html"), row(last, "cross_weights"))
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box = seen.bounding_box()
+    page.get_by_role("combobox", name="scale of").select_option("all words")
+    expect(page).to_have_url(re.compile("oneScale=true"))
+    high = max(max(row(one, "cross_weights")[1:]) for one in answer["generated"])
+    expect(legend.locator("small").last).to_have_text(percent(high))
+    drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
+    _, *patches = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
+    shares = [float(rect.get("fill-opacity")) for rect in patches]
+    np.testing.assert_allclose(shares, [0.8 * (weight / high) ** 0.7 for weight in weights], atol=6e-3)
     point(page, 6, click=True)
     expect(page).to_have_url(re.compile(f"seen={6 + 1}"))  # behind [CLS]
     expect(legend).to_be_visible()  # of the small pictures
@@ -110,6 +117,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     assert seen.bounding_box() == box
     page.get_by_role("combobox", name="scale of").select_option("each word")
     expect(legend).to_be_hidden()  # no word is looked at
+    assert "oneScale" not in fragment(page)
     contrasts = seen.evaluate(CONTRASTS, COLUMNS)
     assert min(contrasts) > 200  # numbers of rows and columns, black in white
 

@@ -38,6 +38,7 @@
  * @property {string} sort  order of the heads in the model view
  * @property {boolean} byWeight  order the keys of the view Neurons by weight, not as in the text
  * @property {boolean} asRows  draw the words that are generated beside a picture as rows of a matrix, not as pictures
+ * @property {boolean} oneScale  colour the pictures of all generated words on one scale, not each on its own
  * @property {Place[]} ablated  heads that are switched off
  * @property {number} length  most tokens that are generated
  * @property {number} temperature  0 = the most probable token @property {number} seed
@@ -89,6 +90,7 @@ export const DEFAULTS = Object.freeze({
   sort: "layer",
   byWeight: false,
   asRows: false,
+  oneScale: false,
   ablated: [],
   length: 20,
   temperature: 0,

@@ -116,7 +116,7 @@ function coloured(drawing, [width, height], weights, table, opacity, left, top) 
   return [picture, ...colours];
 }
 
-/** The picture of each generated word, on one scale. @param {Attention} attention @param {Shown} shown @param {Settings} settings
+/** The picture of each generated word. @param {Attention} attention @param {Shown} shown @param {Settings} settings
  *  @param {import("heed/views/picture_view.js").Seen} seen @param {Uint32Array} table @param {number | null} place  of the selected one
  *  @param {number} [high]  value of the strongest colour */
 function wordPictures(attention, shown, settings, { image, patches }, table, place, high) {

@@ -14,7 +14,7 @@ import { highOf, WordPictures } from "heed/views/word_pictures.js";
 /** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void, children?: unknown}} Props
  *    `place` of the word that is looked at, `point` looks at another; the children are beside a picture in a prompt */
 
-const SCALES = { matrix: "all words", row: "each word" };
+const SCALES = { each: "each word", all: "all words" };
 const TALLEST = 0.45; // of the window's height, or all but so many px: the text is above
 const BESIDE = { picture: 500, text: 560 }; // px; with the prompt, the text is longer
 
@@ -33,7 +33,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const size = useSize(frame);
   const table = usePicturePalette(settings.palette, shown.isDiverging);
-  const high = useMemo(() => highOf(shown, patches, settings), [shown, settings.range]);
+  const high = useMemo(() => highOf(shown, patches, settings), [shown, settings.oneScale]);
   const weights = useMemo(
     () => weightsOf(shown, attention.n, patches, "from", place ?? -1, settings, high),
     [shown, place, settings.scale, high],
@@ -66,7 +66,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const hold = (/** @type {number} */ position) =>
     set({ query: null, key: position === key && settings.query === null ? null : position });
   const word = place === null ? "" : attention.rows[place].text;
-  const hasScale = place !== null || (settings.range !== "row" && (hasTokens || !settings.asRows)); // or the small pictures
+  const hasScale = place !== null || (settings.oneScale && (hasTokens || !settings.asRows)); // or the small pictures
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
   const title =
     place === null
@@ -74,7 +74,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
       : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${isFirst || best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
   return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words">
     <div class="tools"><${Opacity} settings=${settings} set=${set} />
-      <${Choice} label="scale of" value=${settings.range === "row" ? "row" : "matrix"} options=${SCALES} onChange=${(/** @type {any} */ range) => set({ range })} />
+      <${Choice} label="scale of" value=${settings.oneScale ? "all" : "each"} options=${SCALES} onChange=${(/** @type {string} */ scale) => set({ oneScale: scale === "all" })} />
       <span style=${{ visibility: hasScale ? "" : "hidden" }}><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></span></div>
     ${
       hasTokens &&

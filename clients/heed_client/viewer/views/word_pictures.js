@@ -16,7 +16,7 @@ const MOST = 60; // pictures, around the selected word
 
 /** The value of the strongest colour of the pictures of all words; undefined = each has its own.
  *  @param {import("heed/data/display.js").Shown} shown @param {import("heed/views/picture_view.js").Patches} patches @param {ViewProps["settings"]} settings */
-export const highOf = (shown, patches, { range }) => (range === "row" ? undefined : largestOfPatches(shown, patches));
+export const highOf = (shown, patches, { oneScale }) => (oneScale ? largestOfPatches(shown, patches) : undefined);
 
 /** The generated words that have a picture. @param {number[]} rows  all of them @param {number | null} place  of the selected one */
 export function listedWords(rows, place) {
@@ -33,7 +33,7 @@ export function WordPictures(props) {
 /** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
 function Pictures({ attention, settings, set, shown, seen, place, point, children }) {
   const table = usePicturePalette(settings.palette, shown.isDiverging);
-  const high = useMemo(() => highOf(shown, seen.patches, settings), [shown, settings.range]);
+  const high = useMemo(() => highOf(shown, seen.patches, settings), [shown, settings.oneScale]);
   const { rows } = shown;
   const listed = listedWords(rows, place);
   const all = useMemo(
