@@ -17,18 +17,14 @@ from tests.viewer.pages import fragment, percent, take
 SVG = "{http://www.w3.org/2000/svg}"
 SIDE, COLUMNS = 4, 4  # px of a patch, patches in a row
 PREPROCESSOR = {"image_mean": [0.5], "image_std": [0.5], "size": {"height": 16, "width": 16}}
-# of the grey values at each row's number, and at each column's
-CONTRASTS = """(canvas, count) => {
-    const { width, height } = canvas;
-    const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
-    const places = [...Array(count).keys()].map((place) => ((place + 0.5) * width) / count);
-    const spread = (x, y) => {
-        const near = [...Array(14 * 14).keys()].map((i) => [x - 7 + (i % 14), y - 7 + Math.floor(i / 14)]);
-        const greys = near.map(([left, top]) => data[4 * (Math.round(top) * width + Math.round(left)) + 1]);
-        return Math.max(...greys) - Math.min(...greys);
-    };
-    return [...places.map((y) => spread(8, y)), ...places.map((x) => spread(Math.max(20, x), 7))];
-}"""
+# where the numbers of columns, or of rows, have their middles: px from the picture's left edge, or its upper one
+MIDDLES = """(numbers) => numbers.map((number) => {
+    const canvas = number.closest(".picture").querySelector("canvas");
+    const [own, picture] = [number, canvas].map((one) => one.getBoundingClientRect());
+    const isOfRow = own.right <= picture.left;
+    if (!isOfRow && own.bottom > picture.top) throw new Error("it is over the picture");
+    return isOfRow ? (own.top + own.bottom) / 2 - picture.top : (own.left + own.right) / 2 - picture.left;
+})"""
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
@@ -70,6 +66,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     legend = page.locator(".seen .tools .legend")
     expect(legend).to_contain_text("patches")
     expect(page.locator(".seen .beyond")).to_contain_text("▲ beyond the scale")
+    expect(page.locator(".seen .picture-title").get_by_role("button", name="[CLS]")).to_be_visible()
     expect(page.get_by_role("group", name="generated", exact=True)).to_contain_text(
         "</s>"
     )  # that the decoder begins with
@@ -82,7 +79,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     token, *weights = row(last, "cross_weights")
     most, share = weights.index(max(weights)), percent(sum(weights))
     said = f"Picture: {share} of the attention, most on row {most // COLUMNS}, column {most % COLUMNS} "
-    expect(page.locator(".seen .picture > h2")).to_have_text(f"{said}({percent(max(weights))})")
+    expect(page.locator(".seen .picture h2")).to_have_text(f"{said}({percent(max(weights))})")
     coloured = [rect for rect in drawing.findall(f"{SVG}rect") if rect.get("fill-opacity")]
     chip, *patches = coloured
     assert token > max(weights)
@@ -118,8 +115,11 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     page.get_by_role("combobox", name="scale of").select_option("each word")
     expect(legend).to_be_hidden()  # no word is looked at
     assert "oneScale" not in fragment(page)
-    contrasts = seen.evaluate(CONTRASTS, COLUMNS)
-    assert min(contrasts) > 200  # numbers of rows and columns, black in white
+    numbers = page.locator(".patch-numbers small")  # beside the picture, so that they hide nothing of it
+    side = box["width"] / COLUMNS
+    assert numbers.all_inner_texts() == [str(i) for i in range(COLUMNS)] * 2
+    expected = [(i + 0.5) * side for i in range(COLUMNS)] * 2
+    np.testing.assert_allclose(numbers.evaluate_all(MIDDLES), expected, atol=0.6)
 
 
 def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):

@@ -6,7 +6,7 @@ import { openingToken } from "heed/data/tokens.js";
 import { css, textOn } from "heed/data/palettes.js";
 import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
-import { PatchDrawing, scaleOf, tallest } from "heed/views/draw/patches.js";
+import { edge, PatchDrawing, PatchNumbers, scaleOf, tallest } from "heed/views/draw/patches.js";
 import { Choice, hint } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 import { FEW, PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
@@ -57,7 +57,9 @@ function Picture({ attention, settings, set, shown, seen }) {
   const isNarrow = size.width < WIDE;
   const isAlone = attention.layers < FEW && attention.n - rows * columns <= BESIDE;
   const height = tallest(isAlone);
-  const scale = scaleOf(image, isNarrow || attention.heads < 2 ? size.width : SHARE * size.width, height);
+  const beside = edge();
+  const room = isNarrow || attention.heads < 2 ? size.width : SHARE * size.width;
+  const scale = scaleOf(image, room - beside, height - beside);
   const [width, high] = [image.width * scale, image.height * scale];
   const drawing = new PatchDrawing(patches, scale);
   const select = (/** @type {number} */ position, to = direction) =>
@@ -75,7 +77,6 @@ function Picture({ attention, settings, set, shown, seen }) {
     if (drawing.isPatch(place)) drawing.outline(element, place, "mark", 3);
     else if (!isNone) drawing.outline(element, best, "mark", 2); // that the headline names
     if (pointed !== null && pointed !== place) drawing.outline(element, pointed, "text", 1);
-    drawing.number(element);
     placeTip();
   });
   const weightOf = (/** @type {number} */ position, of = weights) =>
@@ -141,7 +142,8 @@ function Picture({ attention, settings, set, shown, seen }) {
     </div>
     <div class="picture-head" ref=${head}><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>
-    <div class="pictures" ref=${frame}><div class="picture">
+    <div class="pictures" ref=${frame}><div class="picture" style=${{ "--edge": `${beside}px` }}>
+      <${PatchNumbers} drawing=${drawing} />
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${high}px` }}
         tabindex="0" role="application" aria-roledescription="picture"
         aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what ${name} ${LOOKS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[first].text}`}
@@ -152,7 +154,7 @@ function Picture({ attention, settings, set, shown, seen }) {
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
       <p class="note">${HINT} The model sees ${image.width} × ${image.height} pixels.</p></div>
-      <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - width - BETWEEN} height=${height} hasLayers=${isAlone && !isNarrow} />
+      <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - beside - width - BETWEEN} height=${height} hasLayers=${isAlone && !isNarrow} />
         ${attention.layers <= FEW && layers}</div></div>
     ${attention.layers > FEW && layers}`;
 }

@@ -5,7 +5,7 @@ import { inQuotes, shareOfPatches, strongest, weightsOf } from "heed/data/pictur
 import { Choice } from "heed/views/controls.js";
 import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
-import { PatchDrawing, scaleOf } from "heed/views/draw/patches.js";
+import { edge, PatchDrawing, PatchNumbers, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
 import { isBeyond, Opacity, OtherTokens } from "heed/views/picture_view.js";
 import { highOf, WordPictures } from "heed/views/word_pictures.js";
@@ -16,7 +16,7 @@ import { highOf, WordPictures } from "heed/views/word_pictures.js";
 
 const SCALES = { each: "each word", all: "all words" };
 const TALLEST = 0.45; // of the window's height, or all but so many px: the text is above
-const BESIDE = { picture: 500, text: 560 }; // px; with the prompt, the text is longer
+const BESIDE = { picture: 484, text: 560 }; // px; with the prompt, the text is longer
 
 /** @param {Props} props */
 export function SeenBy(props) {
@@ -41,7 +41,8 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const { key } = settings;
   const hasTokens = settings.kind === "cross_weights"; // those of the picture; other tokens are in the text
   const tallest = Math.max(innerHeight * TALLEST, innerHeight - (hasTokens ? BESIDE.picture : BESIDE.text));
-  const scale = scaleOf(image, size.width, tallest);
+  const beside = edge();
+  const scale = scaleOf(image, size.width - beside, tallest - beside);
   const drawing = new PatchDrawing(patches, scale);
   const best = strongest(weights, patches);
   const isFirst = best !== null && !weights.values.some((value) => value > weights.values[best]); // as the headline says
@@ -51,7 +52,6 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
     drawing.paint(element, image, weights, table, settings.opacity);
     if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
     else if (place !== null && best !== null) drawing.outline(element, best, "mark", 2); // however pale its colour is
-    drawing.number(element);
   });
   useEffect(paint);
   const patchAt = (/** @type {PointerEvent | MouseEvent} */ event) =>
@@ -77,21 +77,23 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
       <${Choice} label="scale of" value=${settings.oneScale ? "all" : "each"} options=${SCALES} onChange=${(/** @type {string} */ scale) => set({ oneScale: scale === "all" })} />
       <span style=${{ visibility: hasScale ? "" : "hidden" }}><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></span></div>
     ${
-      hasTokens &&
-      html`<div class="beyond"><${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />
-      ${place !== null && isBeyond(weights, drawing) && html`<span class="note">▲ beyond the scale</span>`}</div>`
-    }
-    ${
       hasTokens
         ? html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} point=${pointAt} />`
         : children
     }</div>
-    <div class="picture">
+    <div class="picture" style=${{ "--edge": `${beside}px` }}>
+      <${PatchNumbers} drawing=${drawing} />
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"
         aria-label=${`the picture in ${patches.rows} × ${patches.columns} patches${word && `, coloured by what “${word}” looks at`}`}
         onPointerMove=${point} onClick=${(/** @type {MouseEvent} */ event) => {
           const patch = patchAt(event);
           if (patch !== null) hold(patch);
-        }}></canvas><h2>${title}</h2></div>
+        }}></canvas>
+      <div class="picture-title"><h2>${title}</h2>
+    ${
+      hasTokens &&
+      html`<div class="beyond"><${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />
+      ${place !== null && isBeyond(weights, drawing) && html`<span class="note">▲ beyond the scale</span>`}</div>`
+    }</div></div>
   </section>`;
 }

@@ -1,7 +1,8 @@
 // A picture in patches, coloured by their weights.
+import { html } from "vendor/preact.js";
 import { css } from "heed/data/palettes.js";
 import { cover } from "heed/data/picture.js";
-import { fontOf, prepare, themeColours } from "heed/views/draw/canvas.js";
+import { prepare, rootSize, themeColours } from "heed/views/draw/canvas.js";
 
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
 /** @typedef {import("heed/views/picture_view.js").Seen} Seen */
@@ -10,6 +11,7 @@ import { fontOf, prepare, themeColours } from "heed/views/draw/canvas.js";
 const [LEAST, BESIDE] = [0.43, 640]; // a picture takes so much of the window's height, or all but so many px
 const BESIDE_ALONE = 440; // px, if less is above and below it
 const APART = 20; // px between two numbers of rows or columns, at least
+const EDGE = 1.25; // rem left of a picture and above it, where the numbers are
 const COARSE = 48; // px of the longer side of a picture whose pixels are drawn as squares
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
@@ -24,6 +26,20 @@ export const isCoarse = ({ width, height }) => Math.max(width, height) < COARSE;
  *  @param {number} [height]  px */
 export const scaleOf = (image, width, height = tallest()) => Math.min(width / image.width, height / image.height);
 
+/** px left of a picture and above it, where its rows and columns are numbered. */
+export const edge = () => EDGE * rootSize();
+
+/** The numbers of a picture's rows and columns, beside it. @param {{drawing: PatchDrawing}} props */
+export function PatchNumbers({ drawing: { rows, columns, side } }) {
+  const step = Math.ceil(APART / side);
+  const numbers = (/** @type {number} */ count, /** @type {"left" | "top"} */ from) =>
+    Array.from({ length: Math.ceil(count / step) }, (_, i) => {
+      const middle = `calc(var(--edge) + ${(i * step + 0.5) * side}px)`;
+      return html`<small class=${from === "left" ? "of-column" : "of-row"} style=${{ [from]: middle }}>${i * step}</small>`;
+    });
+  return html`<div class="patch-numbers" aria-hidden="true">${numbers(columns, "left")}${numbers(rows, "top")}</div>`;
+}
+
 /** A length in CSS pixels that ends with a pixel of the device. @param {number} length */
 const snap = (length) => Math.round(length * devicePixelRatio) / devicePixelRatio;
 
@@ -32,8 +48,8 @@ export class PatchDrawing {
   constructor({ special, rows, columns, size }, scale) {
     this.special = special;
     this.end = special + rows * columns;
-    this._columns = columns;
-    this._rows = rows;
+    this.columns = columns;
+    this.rows = rows;
     this.side = size * scale; // px of a patch
     this._scale = scale;
   }
@@ -46,8 +62,8 @@ export class PatchDrawing {
   /** Where a patch begins, in px. @param {number} position */
   place(position) {
     const [row, column] = [
-      Math.floor((position - this.special) / this._columns),
-      (position - this.special) % this._columns,
+      Math.floor((position - this.special) / this.columns),
+      (position - this.special) % this.columns,
     ];
     return { x: column * this.side, y: row * this.side };
   }
@@ -57,8 +73,8 @@ export class PatchDrawing {
     const box = canvas.getBoundingClientRect();
     const column = Math.floor((event.clientX - box.left) / this.side);
     const row = Math.floor((event.clientY - box.top) / this.side);
-    const isInside = column >= 0 && row >= 0 && column < this._columns && row < this._rows;
-    return isInside ? this.special + row * this._columns + column : null;
+    const isInside = column >= 0 && row >= 0 && column < this.columns && row < this.rows;
+    return isInside ? this.special + row * this.columns + column : null;
   }
 
   /**
@@ -88,22 +104,6 @@ export class PatchDrawing {
       context.fillRect(left, top, snap(x + this.side) - left, snap(y + this.side) - top);
     }
     context.globalAlpha = 1;
-  }
-
-  /** Number the columns at the upper edge, and the rows at the left one. @param {HTMLCanvasElement} canvas */
-  number(canvas) {
-    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-    const step = Math.ceil(APART / this.side);
-    context.font = fontOf(10);
-    [context.textAlign, context.textBaseline, context.lineJoin] = ["center", "middle", "round"];
-    [context.lineWidth, context.strokeStyle, context.fillStyle] = [3, "#fff", "#000"];
-    const write = (/** @type {number} */ number, /** @type {number} */ x, /** @type {number} */ y) => {
-      context.strokeText(String(number), x, y);
-      context.fillText(String(number), x, y);
-    };
-    for (let column = 0; column < this._columns; column += step)
-      write(column, Math.max(20, (column + 0.5) * this.side), 7);
-    for (let row = 0; row < this._rows; row += step) write(row, 8, (row + 0.5) * this.side);
   }
 
   /** @param {HTMLCanvasElement} canvas @param {number} position @param {"mark" | "text"} colour @param {number} breadth */
