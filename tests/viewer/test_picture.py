@@ -30,6 +30,14 @@ MODELS = {  # the family, and what its preprocessor_config.json has
         Family("DeiTModel", {**IMAGE, "num_channels": 1, "num_hidden_layers": 1}),
         {"image_mean": [0.25], "do_rescale": False, "do_center_crop": True, "size": {"shortest_edge": 16}},
     ),
+    "wide": (
+        Family("ViTForImageClassification", {**IMAGE, "image_size": [64, 96], "patch_size": 16}),
+        {"image_mean": MEAN, "image_std": STD},
+    ),
+    "middle": (
+        Family("DeiTModel", {**IMAGE, "image_size": 64, "patch_size": 16, "num_channels": 1, "num_hidden_layers": 1}),
+        {"image_mean": [0.25], "do_center_crop": True, "size": {"shortest_edge": 64}},
+    ),
 }
 CANVAS = ".picture > canvas"
 GROWTH = 0.7  # of the opacity with a level
@@ -255,6 +263,43 @@ def test_a_greyscale_model_takes_the_middle_of_a_colour_picture(open_model, visi
     assert np.abs(colours(page, 16, 16) - luminance[..., None]).max() <= 1
     page.get_by_role("button", name="[DIST]").click()
     expect_row(page, weights[0, 0, 1])
+
+
+@pytest.mark.parametrize(("model", "columns", "breadth"), [("wide", 6, 128), ("middle", 4, 64)])
+def test_a_file_is_drawn_with_its_own_pixels_where_the_model_has_its_patches(
+    open_model, open_file, tmp_path, model, columns, breadth
+):
+    """One is resized, of the other the middle is seen; stripes as wide as a pixel of the model are sharp."""
+    height, beside = 64, {"wide": 0, "middle": 72}[model]  # px of the file, of a patch and of what is cut off
+    own = np.random.default_rng(7).integers(100, 256, (4, columns, 3)).astype(np.uint8)
+    seen = np.repeat(np.repeat(own, height, 0), breadth, 1)
+    period = breadth // 16
+    seen[:, np.arange(seen.shape[1]) % period < period // 2] = 0
+    values = np.pad(seen, ((0, 0), (beside, beside), (0, 0)), constant_values=255)
+    expected = own if model == "wide" else np.asarray(Image.fromarray(own).convert("L"))[..., None].repeat(3, 2)
+    page = open_model(f"{model}&opacity=0", values)
+    expect(page.locator(".picture > .note")).to_contain_text(
+        f"The model sees the picture at {16 * columns} × 64 pixels."
+    )
+
+    def is_drawn(page):
+        canvas = pixels(page, CANVAS)[:, :, :3].astype(float)
+        high, wide = canvas.shape[0] / 4, canvas.shape[1] / columns
+        means, contrasts = np.empty((4, columns, 3)), np.empty((4, columns))
+        for row, column in np.ndindex(4, columns):
+            top, left = round((row + 0.2) * high), round((column + 0.2) * wide)
+            patch = canvas[top : top + round(0.6 * high), left : left + round(0.6 * wide)]
+            means[row, column], contrasts[row, column] = patch.mean((0, 1)), np.ptp(patch[..., 1], 1).min()
+        return np.abs(means - expected / 2).max() < 12 and contrasts.min() > 60
+
+    until(lambda: is_drawn(page))
+    drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
+    image = drawing.find(".//{*}image").get("href").removeprefix("data:image/png;base64,")
+    assert Image.open(io.BytesIO(base64.b64decode(image))).size == (columns * breadth, 4 * height)
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    page = open_file(tmp_path / "saved.html")
+    expect(page.locator(CANVAS)).to_be_visible()
+    until(lambda: is_drawn(page))
 
 
 def test_another_size_and_transparent_pixels(open_model):

@@ -14,6 +14,11 @@ import { largest, levelOf, strength, valueText } from "heed/data/display.js";
 
 const GROWTH = 0.7; // below 1: low weights are seen on a picture, too
 
+const COARSE = 48; // px of the longer side of a picture whose pixels are drawn as squares
+
+/** Whether the pixels of a picture are drawn as squares, at any size. @param {{width: number, height: number}} size */
+export const isCoarse = ({ width, height }) => Math.max(width, height) < COARSE;
+
 /** The opacity of a level's colour over a picture. @param {Pick<Shown, "isDiverging">} shown @param {number} level */
 export const cover = (shown, level) => strength(shown, level) ** GROWTH;
 

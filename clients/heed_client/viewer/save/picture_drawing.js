@@ -1,7 +1,7 @@
 // A picture with its patches in the colours of their weights as SVG, alone or above the matrix or text that they are from.
 import { isOfWeights, LOOKS, ticks, valueText } from "heed/data/display.js";
 import { css, picturePalette, textOn } from "heed/data/palettes.js";
-import { beyond, cover, inQuotes, strongest, weightsOf } from "heed/data/picture.js";
+import { beyond, cover, inQuotes, isCoarse, strongest, weightsOf } from "heed/data/picture.js";
 import {
   colourScale,
   heading,
@@ -15,9 +15,9 @@ import {
   width as widthOf,
 } from "heed/save/svg.js";
 import { escape } from "heed/save/document.js";
-import { fromPicture } from "heed/save/saved.js";
+import { urlOf } from "heed/save/saved.js";
 import { placeOf } from "heed/views/comparison.js";
-import { FADED, isCoarse, PatchDrawing } from "heed/views/draw/patches.js";
+import { FADED, PatchDrawing } from "heed/views/draw/patches.js";
 import { highOf, listedWords } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -86,7 +86,7 @@ export function toPictureSvg(attention, shown, settings, title, seen, text = "")
     `<filter id="faded" color-interpolation-filters="sRGB"><feColorMatrix type="saturate" values="${round(1 - FADED * opacity)}"/></filter>`,
     heading(name),
     ...others.parts,
-    `<symbol id="picture" viewBox="0 0 ${width} ${height}"><image width="${width}" height="${height}" preserveAspectRatio="none"${isCoarse(image) ? ' style="image-rendering: pixelated"' : ""} filter="url(#faded)" href="${fromPicture(seen).url}"/></symbol>`,
+    `<symbol id="picture" viewBox="0 0 ${width} ${height}"><image width="${width}" height="${height}" preserveAspectRatio="none"${isCoarse(image) ? ' style="image-rendering: pixelated"' : ""} filter="url(#faded)" href="${urlOf(seen.sharp ?? image)}"/></symbol>`,
     ...coloured(drawing, [width, height], weights, table, opacity, EDGE, top),
     ring,
     place === null

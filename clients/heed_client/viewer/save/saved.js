@@ -20,11 +20,13 @@ import { complete } from "heed/data/attention.js";
  * @property {Partial<Settings>} settings
  * @property {Weights & {settings: Partial<Settings>}} [second]  the second side of a comparison with another answer
  * @property {Record<string, string>} [about]  origin of the weights
- * @property {{patches: import("heed/views/picture_view.js").Patches, url: string} | null} [picture]  in a data: URL
+ * @property {{patches: import("heed/views/picture_view.js").Patches, url: string, sharp?: string | null} | null} [picture]  in data: URLs
  * @property {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
  * @property {import("heed/page/sweep.js").SweepState} [sweep] @property {import("heed/server/lens.js").Lens} [lens]
  */
 /** @typedef {Page & Weights} Saved */
+
+const [LARGE, QUALITY] = [2 ** 20, 0.92]; // characters of an exact picture, at most; of a JPEG in its place
 
 /** @param {Attention} attention @returns {Promise<Weights>} */
 export async function fromAttention(attention) {
@@ -53,16 +55,30 @@ export async function fromBase64({ shape: [layers, heads, m, n], axis, dtype, un
 }
 
 /** @param {NonNullable<Saved["picture"]>} picture @returns {Promise<import("heed/views/picture_view.js").Seen>} */
-export async function toPicture({ patches, url }) {
+export async function toPicture({ patches, url, sharp }) {
+  return { patches, image: await decoded(url), sharp: sharp ? await decoded(sharp) : null };
+}
+
+/** @param {string} url */
+async function decoded(url) {
   const image = new Image();
   image.src = url;
   await image.decode();
-  return { patches, image };
+  return image;
 }
 
 /** @param {import("heed/views/picture_view.js").Seen} seen @returns {NonNullable<Saved["picture"]>} */
-export function fromPicture({ patches, image }) {
-  return { patches, url: image instanceof HTMLCanvasElement ? image.toDataURL("image/png") : image.src };
+export const fromPicture = ({ patches, image, sharp }) => ({
+  patches,
+  url: urlOf(image),
+  sharp: sharp && urlOf(sharp),
+});
+
+/** A picture as a data: URL, with small losses if it is large. @param {import("heed/views/picture_view.js").Image} image */
+export function urlOf(image) {
+  if (!(image instanceof HTMLCanvasElement)) return image.src;
+  const exact = image.toDataURL("image/png");
+  return exact.length < LARGE ? exact : image.toDataURL("image/jpeg", QUALITY);
 }
 
 /** @param {Float32Array | Uint8Array} numbers @returns {Promise<string>} */

@@ -1,5 +1,5 @@
 // Pictures for a vision model: pixel_values from a file or a built-in picture, and a picture from pixel_values.
-import { patchName } from "heed/data/picture.js";
+import { isCoarse, patchName } from "heed/data/picture.js";
 import { tensor } from "heed/server/api.js";
 import { MAX_BYTES } from "heed/server/files.js";
 
@@ -85,10 +85,27 @@ export function patchLabels(model) {
   ];
 }
 
-/** A canvas of the model's size. @param {Preprocessor} preprocessor @returns {OffscreenCanvasRenderingContext2D} */
+/** @typedef {{width: number, height: number}} Size  in px */
+
+const SHARPEST = 1536; // px of the longer side of a picture that is drawn, at most
+/** Pictures with more pixels than the pixel_values that were made of them. @type {WeakMap<Tensor["data"], HTMLCanvasElement>} */
+const sharper = new WeakMap();
+
+/** Whether a picture of this size is drawn in place of the model's. @param {Size} size @param {Preprocessor} preprocessor */
+const isSharper = ({ width, height }, preprocessor) =>
+  !isCoarse(preprocessor) && (width > preprocessor.width || height > preprocessor.height);
+
+/** A size with a longer side of so many px. @param {Size} size @param {number} longer @returns {Size} */
+function scaled({ width, height }, longer) {
+  const scale = longer / Math.max(width, height);
+  return { width: Math.max(1, Math.round(scale * width)), height: Math.max(1, Math.round(scale * height)) };
+}
+
+/** A white canvas. @param {Size} size @returns {CanvasRenderingContext2D} */
 function paper({ width, height }) {
   const options = /** @type {CanvasRenderingContext2DSettings} */ ({ willReadFrequently: true, colorSpace: "srgb" });
-  const context = new OffscreenCanvas(width, height).getContext("2d", options);
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = canvas.getContext("2d", options);
   if (!context) throw new Error("this browser cannot draw pictures");
   context.fillStyle = BACKGROUND;
   context.fillRect(0, 0, width, height);
@@ -133,18 +150,23 @@ export async function readPicture(file, preprocessor) {
       throw new Error(
         `${file.name}: has ${naturalWidth} × ${naturalHeight} pixels; the limit is ${MAX_PIXELS / 1e6} million`,
       );
-    const { width, height } = preprocessor;
-    const bitmap = await createImageBitmap(image, ...partOf(naturalWidth, naturalHeight, preprocessor), {
-      resizeWidth: width,
-      resizeHeight: height,
-      resizeQuality: "high",
-    }).catch(() => {
-      throw new Error(`${file.name}: cannot be decoded; is the file complete?`);
-    });
-    const context = paper(preprocessor);
-    context.drawImage(bitmap, 0, 0);
-    bitmap.close();
-    return { pixels: toPixels(context, preprocessor), width: naturalWidth, height: naturalHeight };
+    const part = partOf(naturalWidth, naturalHeight, preprocessor);
+    /** @param {Size} size  to which the part is resized */
+    const cut = async ({ width, height }) => {
+      const options = /** @type {const} */ ({ resizeWidth: width, resizeHeight: height, resizeQuality: "high" });
+      const bitmap = await createImageBitmap(image, ...part, options).catch(() => {
+        throw new Error(`${file.name}: cannot be decoded; is the file complete?`);
+      });
+      const context = paper({ width, height });
+      context.drawImage(bitmap, 0, 0);
+      bitmap.close();
+      return context;
+    };
+    const pixels = toPixels(await cut(preprocessor), preprocessor);
+    const [, , width, height] = part;
+    const own = scaled({ width, height }, Math.min(SHARPEST, Math.max(width, height)));
+    if (isSharper(own, preprocessor)) keep(pixels, await cut(own), preprocessor);
+    return { pixels, width: naturalWidth, height: naturalHeight };
   } finally {
     URL.revokeObjectURL(url);
   }
@@ -160,10 +182,18 @@ export async function requestOf(files, preprocessor) {
 
 export const TEST = "test picture"; // its name
 
-/** The pixel_values of a built-in picture: a house, a tree and the sun. @param {Preprocessor} preprocessor */
+/** The pixel_values of a built-in picture. @param {Preprocessor} preprocessor */
 export function testPicture(preprocessor) {
-  const context = paper(preprocessor);
-  context.scale(preprocessor.width / 100, preprocessor.height / 100);
+  const pixels = toPixels(house(preprocessor), preprocessor);
+  const own = scaled(preprocessor, SHARPEST);
+  if (isSharper(own, preprocessor)) keep(pixels, house(own), preprocessor);
+  return pixels;
+}
+
+/** A house, a tree and the sun. @param {Size} size */
+function house({ width, height }) {
+  const context = paper({ width, height });
+  context.scale(width / 100, height / 100);
   const shape = (/** @type {string} */ colour, /** @type {() => void} */ trace) => {
     context.fillStyle = colour;
     context.beginPath();
@@ -184,7 +214,21 @@ export function testPicture(preprocessor) {
   shape("#6b4226", () => context.rect(21, 62, 9, 20));
   shape("#6b4226", () => context.rect(74, 66, 5, 20));
   shape("#2e6b34", () => triangle(62, 91, 70, 36));
-  return toPixels(context, preprocessor);
+  return context;
+}
+
+/** Of a pixel, by ITU-R BT.601, as Pillow computes it. @param {ImageData["data"]} data @param {number} i */
+const luminance = (data, i) => (19595 * data[4 * i] + 38470 * data[4 * i + 1] + 7471 * data[4 * i + 2] + 32768) >> 16;
+
+/** Keeps a picture to be drawn for pixel_values, in the colours that the model sees.
+ *  @param {Tensor} pixels @param {CanvasRenderingContext2D} context @param {Preprocessor} preprocessor */
+function keep({ data: values }, context, { channels }) {
+  const { canvas } = context;
+  sharper.set(values, canvas);
+  if (channels > 1) return;
+  const image = context.getImageData(0, 0, canvas.width, canvas.height);
+  for (let i = 0; i < canvas.width * canvas.height; i++) image.data.fill(luminance(image.data, i), 4 * i, 4 * i + 3);
+  context.putImageData(image, 0, 0);
 }
 
 /** The number of a channel, or the single number for all. @param {number[] | null} list @param {number} channel @param {number} otherwise */
@@ -192,8 +236,7 @@ const of = (list, channel, otherwise) => list?.[list.length === 1 ? 0 : channel]
 
 /**
  * pixel_values [1, channels, height, width]: (value * rescale_factor - mean) / std of values from 0 to 255.
- * One channel is the luminance of ITU-R BT.601, as Pillow computes it.
- * @param {OffscreenCanvasRenderingContext2D} context @param {Preprocessor} preprocessor @returns {Tensor}
+ * @param {CanvasRenderingContext2D} context @param {Preprocessor} preprocessor @returns {Tensor}
  */
 function toPixels(context, { width, height, channels, image_mean, image_std, rescale_factor }) {
   const { data } = context.getImageData(0, 0, width, height);
@@ -202,9 +245,7 @@ function toPixels(context, { width, height, channels, image_mean, image_std, res
   for (let channel = 0; channel < channels; channel++) {
     const [mean, std] = [of(image_mean, channel, 0), of(image_std, channel, 1)];
     for (let i = 0; i < area; i++) {
-      const [red, green, blue] = [data[4 * i], data[4 * i + 1], data[4 * i + 2]];
-      const value =
-        channels === 1 ? (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16 : [red, green, blue][channel];
+      const value = channels === 1 ? luminance(data, i) : data[4 * i + channel];
       values[channel * area + i] = (value * (rescale_factor ?? 1) - mean) / std;
     }
   }
@@ -220,10 +261,9 @@ export function seenBy(model, { tensors: { pixel_values: pixels }, patches }, ba
   patches ??= patchesOf(model) ?? patchesOfEncoder(model);
   if (!patches || !pixels || !model.preprocessor) return null;
   const image = fromPixels(pixels, batch, model.preprocessor);
-  const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [image.width, image.height];
-  canvas.getContext("2d")?.putImageData(image, 0, 0);
-  return { patches, image: canvas };
+  const context = paper(image);
+  context.putImageData(image, 0, 0);
+  return { patches, image: context.canvas, sharp: sharper.get(pixels.data) ?? null };
 }
 
 /**

@@ -13,7 +13,8 @@ import { FEW, PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  rows x columns of squares, after `special` other tokens */
-/** @typedef {{patches: Patches, image: HTMLCanvasElement | HTMLImageElement}} Seen  the picture at the model's size */
+/** @typedef {HTMLCanvasElement | HTMLImageElement} Image */
+/** @typedef {{patches: Patches, image: Image, sharp: Image | null}} Seen  the picture at the model's size, and with more pixels, if there are more */
 /** @typedef {ViewProps & {picture: Seen | null}} PictureProps */
 
 const WIDE = 900; // px from which the heads are beside the picture
@@ -73,7 +74,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(width > 0)) return;
-    drawing.paint(element, image, weights, table, settings.opacity);
+    drawing.paint(element, seen, weights, table, settings.opacity);
     if (drawing.isPatch(place)) drawing.outline(element, place, "mark", 3);
     else if (!isNone) drawing.outline(element, best, "mark", 2); // that the headline names
     if (pointed !== null && pointed !== place) drawing.outline(element, pointed, "text", 1);
@@ -153,7 +154,7 @@ function Picture({ attention, settings, set, shown, seen }) {
           if (position !== null) select(position === selected ? first : position);
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
-      <p class="note">${HINT} The model sees ${image.width} × ${image.height} pixels.</p></div>
+      <p class="note">${HINT} The model sees the picture at ${image.width} × ${image.height} pixels.</p></div>
       <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - beside - width - BETWEEN} height=${height} hasLayers=${isAlone && !isNarrow} />
         ${attention.layers <= FEW && layers}</div></div>
     ${attention.layers > FEW && layers}`;

@@ -49,7 +49,7 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
   const paint = useFrame(() => {
     const element = canvas.current;
     if (!element || !(scale > 0)) return;
-    drawing.paint(element, image, weights, table, settings.opacity);
+    drawing.paint(element, seen, weights, table, settings.opacity);
     if (key !== null && drawing.isPatch(key)) drawing.outline(element, key, "mark", 3);
     else if (place !== null && best !== null) drawing.outline(element, best, "mark", 2); // however pale its colour is
   });

@@ -1,7 +1,7 @@
 // A picture in patches, coloured by their weights.
 import { html } from "vendor/preact.js";
 import { css } from "heed/data/palettes.js";
-import { cover } from "heed/data/picture.js";
+import { cover, isCoarse } from "heed/data/picture.js";
 import { prepare, rootSize, themeColours } from "heed/views/draw/canvas.js";
 
 /** @typedef {import("heed/views/picture_view.js").Patches} Patches */
@@ -9,18 +9,14 @@ import { prepare, rootSize, themeColours } from "heed/views/draw/canvas.js";
 /** @typedef {import("heed/data/picture.js").Weights} Weights */
 
 const [LEAST, BESIDE] = [0.43, 640]; // a picture takes so much of the window's height, or all but so many px
-const BESIDE_ALONE = 440; // px, if less is above and below it
+const BESIDE_ALONE = 420; // px, if less is above and below it
 const APART = 20; // px between two numbers of rows or columns, at least
 const EDGE = 1.25; // rem left of a picture and above it, where the numbers are
-const COARSE = 48; // px of the longer side of a picture whose pixels are drawn as squares
 export const FADED = 0.75; // of a picture's colours, from which those of the weights would not differ
 
 /** px of the height of a picture, at most. @param {boolean} [isAlone]  whether no text is above it, and no pictures below */
 export const tallest = (isAlone = false) =>
   Math.max(innerHeight * LEAST, innerHeight - (isAlone ? BESIDE_ALONE : BESIDE));
-
-/** Whether the pixels of a picture are drawn as squares, at any size. @param {Seen["image"]} image */
-export const isCoarse = ({ width, height }) => Math.max(width, height) < COARSE;
 
 /** The factor with which a picture fits. @param {Seen["image"]} image @param {number} width  of its frame
  *  @param {number} [height]  px */
@@ -79,16 +75,17 @@ export class PatchDrawing {
 
   /**
    * Paint the picture in greyer colours, visible where the weights are low.
-   * @param {HTMLCanvasElement} canvas @param {Seen["image"]} image @param {Weights} weights
+   * @param {HTMLCanvasElement} canvas @param {Seen} seen @param {Weights} weights
    * @param {Uint32Array} table @param {number} opacity  of the colours
    */
-  paint(canvas, image, weights, table, opacity) {
+  paint(canvas, { image, sharp }, weights, table, opacity) {
     const [width, height] = [image.width * this._scale, image.height * this._scale];
     const context = prepare(canvas, width, height);
     context.imageSmoothingEnabled = !isCoarse(image);
     context.imageSmoothingQuality = "high";
     const strongest = Math.min(1, Math.max(0, opacity));
-    context.drawImage(image, 0, 0, width, height);
+    const isLarge = width * devicePixelRatio > image.width;
+    context.drawImage((isLarge && sharp) || image, 0, 0, width, height);
     context.globalCompositeOperation = "saturation";
     context.globalAlpha = FADED * strongest;
     context.fillStyle = "#888";
