@@ -16,7 +16,7 @@ import { highOf, WordPictures } from "heed/views/word_pictures.js";
 
 const SCALES = { each: "each word", all: "all words" };
 const TALLEST = 0.45; // of the window's height, or all but so many px: the text is above
-const BESIDE = { picture: 484, text: 560 }; // px; with the prompt, the text is longer
+const BESIDE = { picture: 490, text: 560 }; // px; with the prompt, the text is longer
 
 /** @param {Props} props */
 export function SeenBy(props) {
