@@ -39,10 +39,12 @@ export const firstQuery = ({ rows, columns }, { view, kind }) =>
 /** A word in quotation marks, with its place in the text if it is repeated.
  *  @param {Sides} sides @param {Pick<Settings, "view" | "kind">} settings @param {"rows" | "columns"} axis @param {number} index */
 export function nameIn(sides, settings, axis, index) {
-  const labels = sides[axis];
-  const { text } = labels[index];
-  const isRepeated = labels.some((label, other) => other !== index && label.text === text);
-  return `${inQuotes(text)}${isRepeated ? ` (${index + (axis === "rows" ? firstQuery(sides, settings) : 0)})` : ""}`;
+  const first = axis === "rows" ? firstQuery(sides, settings) : 0;
+  const place = first + index;
+  const { text } = sides[axis][index];
+  const labels = [...sides.columns.slice(0, first), ...sides[axis]];
+  const isRepeated = labels.some((label, other) => other !== place && label.text === text);
+  return `${inQuotes(text)}${isRepeated ? ` (${place})` : ""}`;
 }
 
 /** The places of a picture's patches in a prompt; null if they are not in it.

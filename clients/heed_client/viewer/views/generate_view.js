@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { inQuotes, joinPatches, openingWord, patchesIn, sumText } from "heed/data/picture.js";
+import { joinPatches, nameIn, openingWord, patchesIn, sumText } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
@@ -128,17 +128,17 @@ function withPicture({ rows, columns }, start) {
  *  that is looked at then, paler while another one is pointed at.
  *  @param {ViewProps & {place: number, isOther: boolean, leave: () => void}} props  `leave` the other one */
 function Ranking({ attention, settings, set, place, isOther, leave }) {
-  const { query, key, kind } = settings;
+  const { query, key } = settings;
   if (query === null && key !== null)
     return (
       attention.layers * attention.heads > 1 &&
       html`<div class="ranked"><h2>${hint("Click", "Tap")} a generated word to rank the heads by its weights.</h2><div class="ranking"></div></div>`
     );
-  const name = nameIn(attention, kind, true, place);
+  const name = nameIn(attention, settings, "rows", place);
   const title =
     key === null
       ? `Heads ranked by their largest weight from ${name}${leftOut(attention)}`
-      : `Heads ranked by their weight from ${name} on ${inQuotes(attention.columns[key].text)}`;
+      : `Heads ranked by their weight from ${name} on ${nameIn(attention, settings, "columns", key)}`;
   return html`<div class=${isOther ? "ranked other" : "ranked"} onPointerEnter=${leave}>
     <${RankedHeads} attention=${attention} settings=${{ ...settings, query: place, key }} title=${title} hasSmall=${false}
       set=${(/** @type {Partial<ViewProps["settings"]>} */ head) => set({ query: place, ...head })} /></div>`;
@@ -257,7 +257,9 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
     const isRow = line?.isFrom === false;
     const isKnown = attention && held && Number.isFinite(value);
     setOther(
-      isKnown ? { name: nameIn(attention, settings.kind, isRow, Number(isRow ? at.row : at.column)), value } : null,
+      isKnown
+        ? { name: nameIn(attention, settings, isRow ? "rows" : "columns", Number(isRow ? at.row : at.column)), value }
+        : null,
     );
   };
   const hold = (/** @type {Word | null} */ word) => {
@@ -330,7 +332,7 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
     ? `${hint("Click the word again to unpin it", "Tap the word again to unpin it")}; its weights in every head${ofLayer} are below`
     : html`${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}`;
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
-    <div class="passages-head"><p class="headline readout">${sentence(attention, active, line, other, settings.kind, shown?.error)}</p>
+    <div class="passages-head"><p class="headline readout">${sentence(attention, settings, active, line, other, shown?.error)}</p>
       <span style=${{ visibility: hasColours ? "" : "hidden" }}>${patches && hasPicture && html`<small>words; the picture: all patches</small>`}${legend}</span></div>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
@@ -343,34 +345,24 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
 const sumOf = ({ places, values }, { start, end }) =>
   values.reduce((sum, value, i) => sum + (places[i] >= start && places[i] < end ? value : 0), 0);
 
-/** @param {ViewProps["attention"] | null} attention @param {Word | null} active @param {ReturnType<typeof lineOf>} line  its weights
- *  @param {Other | null} other @param {string} kind @param {number} [error] */
-function sentence(attention, active, line, other, kind, error) {
+/** @param {ViewProps["attention"] | null} attention @param {ViewProps["settings"]} settings @param {Word | null} active
+ *  @param {ReturnType<typeof lineOf>} line  its weights @param {Other | null} other @param {number} [error] */
+function sentence(attention, settings, active, line, other, error) {
   if (!active || !attention) return "";
   const isFrom = active.row !== null;
   const place = active.row ?? active.column ?? -1;
   const own = (isFrom ? attention.rows : attention.columns)[place]?.text;
   if (own === undefined) return "";
-  const name = nameIn(attention, kind, isFrom, place);
+  const name = nameIn(attention, settings, isFrom ? "rows" : "columns", place);
   const best = line ? line.values.reduce((best, value, i) => (value > line.values[best] ? i : best), 0) : -1;
   const most =
     line && Number.isFinite(line.values[best])
-      ? { name: nameIn(attention, kind, !isFrom, line.places[best]), value: line.values[best] }
+      ? { name: nameIn(attention, settings, isFrom ? "columns" : "rows", line.places[best]), value: line.values[best] }
       : null;
   const said = other ?? most;
   const verb = (other ? LOOKS : LOOKS_MOST)[isFrom ? "from" : "to"];
   const start = `${name} ${verb} ${said?.name ?? "…"}`.replace(/^[a-z]/, (letter) => letter.toUpperCase()); // of a patch
-  return said ? html`${start}: <b>${valueText(kind, said.value, error)}</b>` : start;
-}
-
-/** A word; one that is repeated has its place in the text, as in the list of weights.
- *  @param {ViewProps["attention"]} attention @param {string} kind @param {boolean} isRow @param {number} at */
-function nameIn({ m, n, rows, columns }, kind, isRow, at) {
-  const isOfText = isRow && kind !== "cross_weights"; // the first row is the last token of the prompt
-  const [labels, place] = [isRow && !isOfText ? rows : columns, isOfText ? at + n - m + 1 : at];
-  const { text } = (isRow ? rows : columns)[at];
-  const isRepeated = labels.some((label, i) => label.text === text && i !== place);
-  return isRepeated && inQuotes(text) !== text ? `${inQuotes(text)} (${place})` : inQuotes(text);
+  return said ? html`${start}: <b>${valueText(settings.kind, said.value, error)}</b>` : start;
 }
 
 /** A word of running text; a blank is before it unless it continues a word.
