@@ -207,7 +207,9 @@ function house({ width, height }) {
   };
   shape("#9fd3f5", () => context.rect(0, 0, 100, 100));
   shape("#6aa84f", () => context.rect(0, 72, 100, 28));
-  shape("#ffd23f", () => context.arc(80, 19, 11, 0, 2 * Math.PI));
+  shape("#ffd23f", () =>
+    context.ellipse(80, 19, 11 * Math.min(1, height / width), 11 * Math.min(1, width / height), 0, 0, 2 * Math.PI),
+  );
   shape("#f4e3c1", () => context.rect(14, 46, 36, 36));
   shape("#c0392b", () => triangle(9, 55, 47, 24));
   shape("#3b5b8c", () => context.rect(35, 53, 9, 9));
