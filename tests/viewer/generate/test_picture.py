@@ -43,7 +43,7 @@ def url(once, shared_server):
 
 def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generate, tmp_path):
     bodies = []
-    page = open_page("model=reader", url=url)
+    page = open_page("model=reader&view=head", url=url)  # it opens with Generate otherwise
     page.on(
         "request", lambda request: request.url.endswith("/generate/reader") and bodies.append(request.post_data_json)
     )
@@ -54,6 +54,8 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     expect_words(page, tokens(answer))
     largest = [max(row(one, "cross_weights")[1:]) for one in answer["generated"]]
     expect(page.locator(".word.active")).to_have_text(tokens(answer)[int(np.argmax(largest))])
+    expect(page.get_by_role("combobox", name="palette")).to_be_visible()
+    expect(page.get_by_role("combobox", name="colour range")).to_have_count(0)  # the pictures have a choice of their own
     opened = ElementTree.parse(take(page, "SVG").path()).getroot()
     _, *patches = [rect.get("fill-opacity") for rect in opened.findall(f"{SVG}rect") if rect.get("fill-opacity")]
     assert max(patches) == "0.8"  # the strongest colour, as on the page

@@ -79,11 +79,12 @@ export function Shown({ attention, settings, set, kinds }) {
   </div>`;
 }
 
-/** The controls behind the button Display. @param {ViewProps} props */
-export function Display({ attention, settings, set }) {
+/** The controls behind the button Display. @param {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null}} props */
+export function Display({ attention, settings, set, picture = null }) {
   const labels = [...attention.rows, ...attention.columns];
   const { view } = settings;
   const takes = (/** @type {string} */ name) => has(settings.view, name);
+  const isAllPicture = view === "generate" && settings.kind === "cross_weights" && picture !== null; // with a scale of its own
   /** @param {"hideSpecial" | "hideFirst" | "hidePadding" | "renormalise"} name @param {string} label */
   const toggle = (name, label) =>
     html`<${Switch} label=${label} checked=${settings[name]} onChange=${(/** @type {boolean} */ on) => set({ [name]: on })} />`;
@@ -94,7 +95,7 @@ export function Display({ attention, settings, set }) {
       onChange=${(/** @type {string} */ sort) => set({ sort })} />`
     }
     ${takes("scale") && html`<${Choice} label="scale" value=${settings.scale} options=${SCALES} onChange=${(/** @type {any} */ value) => set({ scale: value })} />`}
-    ${takes("range") && html`<${Choice} label="colour range" value=${settings.range} options=${view === "generate" ? RANGES_OF_TEXT : RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
+    ${takes("range") && !isAllPicture && html`<${Choice} label="colour range" value=${settings.range} options=${view === "generate" ? RANGES_OF_TEXT : RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
     ${
       takes("palette") &&
       html`<${Choice} label="palette" value=${settings.palette} options=${Object.fromEntries(PALETTES.map((name) => [name, name]))}

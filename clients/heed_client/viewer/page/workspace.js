@@ -115,7 +115,7 @@ export function Workspace({
         second=${extra.second} run=${extra.run} generation=${extra.generation} sweep=${extra.sweep} lens=${extra.lens} />
     </div>
     <div id="display" hidden=${!isOpen || !hasDisplay}>
-      ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>
+      ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} picture=${extra.picture} />`}</div>
     ${
       settings.view &&
       settings.view !== name &&
