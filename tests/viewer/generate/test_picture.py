@@ -55,7 +55,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     largest = [max(row(one, "cross_weights")[1:]) for one in answer["generated"]]
     expect(page.locator(".word.active")).to_have_text(tokens(answer)[int(np.argmax(largest))])
     expect(page.get_by_role("combobox", name="palette")).to_be_visible()
-    expect(page.get_by_role("combobox", name="colour range")).to_have_count(0)  # the pictures have a choice of their own
+    expect(page.get_by_role("combobox", name="colour range")).to_have_count(0)  # pictures have their own choice
     opened = ElementTree.parse(take(page, "SVG").path()).getroot()
     _, *patches = [rect.get("fill-opacity") for rect in opened.findall(f"{SVG}rect") if rect.get("fill-opacity")]
     assert max(patches) == "0.8"  # the strongest colour, as on the page
