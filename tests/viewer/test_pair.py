@@ -103,6 +103,19 @@ def test_without_a_word_the_largest_weight_of_the_head_is_named_and_a_pin_moves_
     assert page.get_by_role("application").bounding_box()["y"] == pytest.approx(place, abs=2)
 
 
+def test_the_words_of_the_headline_are_marked_between_the_lines(open_page, weights):
+    page = open_page(f"model=bert&view=head&head=1&text={TEXT.replace(' ', '+')}")
+    words = weights[1, 1:-1, 1:-1].copy()  # without the special tokens
+    np.fill_diagonal(words, 0)
+    row, column = np.unravel_index(words.argmax(), words.shape)
+    marked = page.locator(".word-lists .named")
+    expect(marked).to_have_count(2)
+    places = marked.evaluate_all("(words) => words.map(({ dataset }) => [dataset.side, Number(dataset.index)])")
+    assert places == [["query", row + 1], ["key", column + 1]]
+    page.locator(".word-lists [data-side=query]").nth(1).click()
+    expect(marked).to_have_count(0)
+
+
 def test_words_of_a_long_text_are_ranked_by_rows_of_the_server(open_page, heed):
     generator = np.random.default_rng(3)
     query, key = generator.normal(size=(2, 1, 4, 100, 8)).astype(np.float32)

@@ -1,6 +1,7 @@
 // One head, or several heads of a layer, as lines between words.
 import { html, useMemo } from "vendor/preact.js";
 import { drawnHeads } from "heed/data/display.js";
+import { largestPair } from "heed/data/ranking.js";
 import { headColour } from "heed/data/palettes.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { STRONGEST } from "heed/views/draw/lines.js";
@@ -23,6 +24,8 @@ export function HeadView({ attention, settings, set }) {
   if (error) return html`<p role="alert">${error.message}</p>`;
   if (!bundles) return html`<p class="note">…</p>`;
   const { rows, columns } = bundles[0].shown;
+  const held = heldWord(settings, rows, columns);
+  const named = bundles.length === 1 && !held ? largestPair(bundles[0].shown, attention) : null;
   const isPair = attention.rows.some(({ part }) => part === 1) && attention.columns.some(({ part }) => part === 1);
   const isDrawn = (/** @type {number} */ query, /** @type {number} */ key) =>
     !isPair || parts === "both" || joins(attention.rows[rows[query]], attention.columns[columns[key]], parts);
@@ -36,7 +39,7 @@ export function HeadView({ attention, settings, set }) {
       ${columns.length > STRONGEST && settings.query === null && settings.key === null && html`<${Choice} label="lines" value=${settings.allLines ? "all" : "strongest"} options=${STRENGTHS} onChange=${(/** @type {string} */ which) => set({ allLines: which === "all" })} />`}
       ${isPair && html`<${Choice} label="between" value=${parts} options=${PARTS} onChange=${(/** @type {string} */ lines) => set({ lines })} />`}
     </div>
-    <${WordLists} bundles=${bundles} attention=${attention} held=${heldWord(settings, rows, columns)} hold=${hold} isDrawn=${isDrawn} hasAll=${settings.allLines} />`;
+    <${WordLists} bundles=${bundles} attention=${attention} held=${held} named=${named} hold=${hold} isDrawn=${isDrawn} hasAll=${settings.allLines} />`;
 }
 
 /** The held word; null if none is held or it is hidden. @param {ViewProps["settings"]} settings @param {number[]} rows

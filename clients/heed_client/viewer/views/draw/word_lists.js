@@ -16,10 +16,10 @@ const MARGIN = 4; // words beyond those in sight that are in the document
 
 /**
  * @param {{bundles: Bundle[], attention: import("heed/data/attention.js").Attention, held: Word | null,
- *   hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean, hasAll: boolean}} props  `bundles` of one size;
- *   `hasAll`: while no word is selected, all lines are drawn
+ *   named: {row: number, column: number} | null, hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean, hasAll: boolean}} props  `bundles` of one size;
+ *   `named`: the pair in the headline; `hasAll`: while no word is selected, all lines are drawn
  */
-export function WordLists({ bundles, attention, held, hold, isDrawn, hasAll }) {
+export function WordLists({ bundles, attention, held, named, hold, isDrawn, hasAll }) {
   const { m, n, rows, columns, error } = bundles[0].shown;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -138,7 +138,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn, hasAll }) {
         (
           index,
         ) => html`<${Option} key=${index} side=${which} index=${index} row=${row} label=${labels[places[index]]} count=${places.length}
-        isCurrent=${current.side === which && tab === index} isHeld=${held?.side === which && held.index === index}
+        isCurrent=${current.side === which && tab === index} isHeld=${held?.side === which && held.index === index} isNamed=${places[index] === (which === "query" ? named?.row : named?.column)}
         description=${current.side === which && tab === index ? describe(bundles, which, index, attention) : ""} />`,
       )}
     </div>`;
@@ -155,9 +155,9 @@ export function WordLists({ bundles, attention, held, hold, isDrawn, hasAll }) {
     </div>`;
 }
 
-/** @param {{side: string, index: number, row: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, description: string}} props */
-function Option({ side, index, row, label, count, isCurrent, isHeld, description }) {
-  const kind = label.padding ? "padding" : label.special ? "special" : "";
+/** @param {{side: string, index: number, row: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, isNamed: boolean, description: string}} props */
+function Option({ side, index, row, label, count, isCurrent, isHeld, isNamed, description }) {
+  const kind = `${label.padding ? "padding" : label.special ? "special" : ""} ${isNamed ? "named" : ""}`;
   return html`<div role="option" data-side=${side} data-index=${index} class=${kind} title=${label.text} tabindex=${isCurrent ? 0 : -1}
     aria-selected=${isHeld} aria-setsize=${count} aria-posinset=${index + 1} aria-description=${description || undefined}
     style=${{ top: `${index * row}px`, height: `${row}px` }}><span>${label.text}</span><small></small></div>`;
