@@ -1,8 +1,8 @@
 // One head, or several heads of a layer, as lines between words.
 import { html, useMemo } from "vendor/preact.js";
 import { drawnHeads } from "heed/data/display.js";
-import { largestPair } from "heed/data/ranking.js";
 import { headColour } from "heed/data/palettes.js";
+import { largestPair } from "heed/data/ranking.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { STRONGEST } from "heed/views/draw/lines.js";
 import { WordLists } from "heed/views/draw/word_lists.js";

@@ -45,7 +45,6 @@ function Neurons({ attention, settings, set, run, query }) {
   );
   const theme = useTheme();
   const table = useMemo(() => palette("auto", true), [theme]);
-  const options = Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   const shown = value ? largestKeys(value.weights, byWeight) : [];
   const title = (/** @type {number} */ place) => `query ${numbered(attention.rows[place], place)}`;
   const ofKeys = Math.max(0, ...shown.map((place) => numbered(attention.columns[place], place).length));
@@ -68,8 +67,9 @@ function Neurons({ attention, settings, set, run, query }) {
     html`<${Legend} shown=${{ high: tops?.[which] ?? 1, levels: NO_LEVELS, isDiverging: true }} table=${table} scale="linear" />`;
   const choose = (/** @type {number | string} */ place) => set({ query: Number(place) });
   const isLong = attention.rows.length > MAX_WORDS;
+  const options = () => Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   return html`<div class="tools">
-      ${isLong && html`<${Choice} label="query" value=${query} options=${options} onChange=${choose} />`}
+      ${isLong && html`<${Choice} label="query" value=${query} options=${options()} onChange=${choose} />`}
       <span>${COLOURS} ${!isLong && CHOOSE} ${HINT}</span>
     </div>
     ${!isLong && html`<${Line} labels=${attention.rows} name="query" isNamed=${true} query=${query} held=${null} onClick=${choose} />`}
