@@ -82,8 +82,16 @@ def test_each_head_has_its_colour(open_page):
     expect(note).to_contain_text("2 heads")
     expect(note).to_be_hidden()  # as long as there are no numbers
     page.locator(".queries [role=option]").nth(2).click()
-    expect(page.locator(".selection")).to_contain_text("“cat” (2) in head 1 looks at")
     expect(note).to_be_visible()
+    expect(page.locator(".selection")).to_contain_text("“cat” (2) in the mean of 2 heads looks at")
+    expect(page.locator(".headline")).to_contain_text("largest in mean of 2 heads (ignoring")
+    beside = page.locator(".keys [role=option]").evaluate_all(
+        "(keys) => keys.map((key) => key.innerText.split('\\n')).filter(([word]) => !'<s> cat </s>'.includes(word))"
+    )
+    most = max(beside, key=lambda word: float(word[1].split()[0]))
+    expect(page.locator(".headline b")).to_have_text(most[1])
+    expect(page.get_by_role("combobox", name="head")).to_have_value("")
+    expect(page.get_by_role("combobox", name="show")).to_contain_text("2 heads")
     back = page.eval_on_selector("body", "(body) => getComputedStyle(body).backgroundColor")
     expect(page.locator(".keys small").first).to_have_css("background-color", back)
     page.locator(".queries [role=option]").nth(2).click()

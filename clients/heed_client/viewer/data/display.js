@@ -134,11 +134,11 @@ export function showSmall(matrix, { rows, columns }, settings, globalMax) {
   return show(matrix, poolLabels(rows, matrix.m), poolLabels(columns, matrix.n), settings, globalMax);
 }
 
-/** Heads whose lines are drawn, the selected one among them; none if heads or layers are combined.
+/** The heads that are drawn, the selected one among them; several only in Head, none if heads or layers are combined.
  *  @param {Attention} attention @param {Settings} settings */
-export function drawnHeads(attention, { combine, heads, head }) {
+export function drawnHeads(attention, { view, combine, heads, head }) {
   if (combine !== "none") return [];
-  const known = heads.filter((one) => one < attention.heads);
+  const known = view === "head" ? heads.filter((one) => one < attention.heads) : [];
   return known.includes(head) ? known : [head];
 }
 

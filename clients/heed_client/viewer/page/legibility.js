@@ -1,6 +1,7 @@
 // Controls for the output, the head or the sum of heads that is drawn, and, behind the button Display, for its colours.
 // Only controls that have an effect on the open view are shown.
 import { html } from "vendor/preact.js";
+import { drawnHeads } from "heed/data/display.js";
 import { DEFAULTS } from "heed/data/state.js";
 import { PALETTES } from "heed/data/palettes.js";
 import { Choice, HeadChoice, Switch, titlesOf } from "heed/views/controls.js";
@@ -28,6 +29,12 @@ export function combinationsOf({ layers, isSelf }, kind) {
       (!name.startsWith("layers") || layers > 1),
   );
   return Object.fromEntries(known);
+}
+
+/** What Head and the matrices can show. @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
+function shownOf(attention, settings) {
+  const count = drawnHeads(attention, settings).length;
+  return { ...combinationsOf(attention, settings.kind), ...(count > 1 && { none: `${count} heads` }) };
 }
 
 const DISPLAY = /** @type {const} */ ([
@@ -73,7 +80,7 @@ export function Shown({ attention, settings, set, kinds }) {
     ${hasHead && html`<${HeadChoice} attention=${attention} settings=${settings} set=${set} />`}
     ${
       hasSum &&
-      html`<${Choice} label="show" value=${settings.combine} options=${combinationsOf(attention, settings.kind)}
+      html`<${Choice} label="show" value=${settings.combine} options=${shownOf(attention, settings)}
         onChange=${(/** @type {any} */ value) => set({ combine: value })} />`
     }
   </div>`;

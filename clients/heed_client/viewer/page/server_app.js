@@ -354,7 +354,7 @@ function selectionOf(model, attention, settings) {
   if (attention.heads === 1) return ofLayer;
   if (combine.startsWith("layers")) return { heads: String(head), reduce_layers: combine.slice(7) };
   if (combine === "mean" || combine === "max") return { ...ofLayer, reduce_heads: combine };
-  const heads = view === "head" ? drawnHeads(attention, settings) : [];
+  const heads = drawnHeads(attention, settings);
   return { ...ofLayer, heads: (heads.length ? heads : [head]).join(",") };
 }
 

@@ -1,7 +1,7 @@
 // The parts of a comparison, for the view and for pictures of it: two sides with one scale, and their difference.
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { Attention } from "heed/data/attention.js";
-import { isOfWeights, largest, renormalised } from "heed/data/display.js";
+import { drawnHeads, isOfWeights, largest, renormalised } from "heed/data/display.js";
 import { difference, maskedChange, maskOf } from "heed/data/matrix.js";
 import { LEAST } from "heed/server/ablation.js";
 import { drawn, globalMax } from "heed/views/hooks.js";
@@ -107,12 +107,21 @@ export const ofDifference = (settings) => ({
   range: "matrix",
 });
 
-/** The name of the head or of the sum of heads. @param {Attention} attention @param {Settings} settings */
-export function placeOf({ layers, axis }, { layer, head, combine }) {
+/** The name of the head, or of the mean or sum of heads. @param {Attention} attention @param {Settings} settings */
+export function placeOf(attention, settings) {
+  const { layers, axis } = attention;
+  const { layer, head, combine } = settings;
+  const count = drawnHeads(attention, settings).length;
   const isOfLayers = combine === "rollout" || combine.startsWith("layers");
   const said = [
     layers > 1 && !isOfLayers && `${axis} ${layer}`,
-    combine === "mean" || combine === "max" ? `${combine} of heads` : combine === "rollout" ? combine : `head ${head}`,
+    combine === "mean" || combine === "max"
+      ? `${combine} of heads`
+      : combine === "rollout"
+        ? combine
+        : count > 1
+          ? `mean of ${count} heads`
+          : `head ${head}`,
     combine.startsWith("layers") && `${combine.slice(7)} of layers`,
   ];
   return said.filter(Boolean).join(", ");

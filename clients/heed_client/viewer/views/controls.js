@@ -1,6 +1,6 @@
 // Labelled choices, switches and numbers.
 import { html, useState } from "vendor/preact.js";
-import { minus } from "heed/data/display.js";
+import { drawnHeads, minus } from "heed/data/display.js";
 import { isTrained } from "heed/server/api.js";
 
 /** A hint for a device whose pointer can be over a thing without a click, or for fingers.
@@ -116,13 +116,17 @@ export function neighbour(elements, index, key) {
 /** The options 0, 1, ... of a choice. @param {number} count @returns {Record<string, string>} */
 export const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
 
+const SEVERAL = { "": "several" };
+
 /** The choice of a layer and of a head. @param {import("heed/views/hooks.js").ViewProps} props */
-export function HeadChoice({ attention: { layers, heads, axis }, settings, set }) {
+export function HeadChoice({ attention, settings, set }) {
+  const { layers, heads, axis } = attention;
+  const isOne = drawnHeads(attention, settings).length < 2;
   return html`${
     layers > 1 &&
     html`<${Choice} label=${axis} value=${settings.layer} options=${numbers(layers)}
       onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
-  }<${Choice} label="head" value=${settings.head} options=${numbers(heads)}
+  }<${Choice} label="head" value=${isOne ? settings.head : ""} options=${isOne ? numbers(heads) : { ...numbers(heads), ...SEVERAL }}
       onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />`;
 }
 

@@ -25,7 +25,8 @@ export function HeadView({ attention, settings, set }) {
   if (!bundles) return html`<p class="note">…</p>`;
   const { rows, columns } = bundles[0].shown;
   const held = heldWord(settings, rows, columns);
-  const named = bundles.length === 1 && !held ? largestPair(bundles[0].shown, attention) : null;
+  const pairs = held ? [] : bundles.flatMap(({ shown }) => largestPair(shown, attention) ?? []);
+  const named = pairs.length ? pairs.reduce((best, pair) => (pair.value > best.value ? pair : best)) : null;
   const isPair = attention.rows.some(({ part }) => part === 1) && attention.columns.some(({ part }) => part === 1);
   const isDrawn = (/** @type {number} */ query, /** @type {number} */ key) =>
     !isPair || parts === "both" || joins(attention.rows[rows[query]], attention.columns[columns[key]], parts);

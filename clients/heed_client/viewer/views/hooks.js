@@ -1,6 +1,7 @@
 // Code that views share: their properties, promises as state, and the selected matrix as it is drawn.
 import { useEffect, useState } from "vendor/preact.js";
-import { show } from "heed/data/display.js";
+import { drawnHeads, show } from "heed/data/display.js";
+import { join } from "heed/data/matrix.js";
 import { remember, remembered } from "heed/data/storage.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -77,6 +78,24 @@ export function useShown(attention, settings, top) {
   const matrix = isOwn ? value.matrix : attention.peek(settings);
   const shown = matrix && drawn(matrix, attention, settings, top);
   return { matrix, shown, error };
+}
+
+/**
+ * What the numbers of a view are of: in Head the mean of the heads whose lines are drawn, else the selected matrix.
+ * @param {Attention} attention @param {Settings} settings
+ */
+export function useNumbers(attention, settings) {
+  const selected = useShown(attention, settings);
+  const { layer } = settings;
+  const heads = drawnHeads(attention, settings);
+  const { value } = usePromise(async () => {
+    if (heads.length < 2) return null;
+    const matrices = await Promise.all(heads.map((head) => attention.matrix(layer, head)));
+    return { attention, layer, matrix: join(matrices, "mean") };
+  }, [attention, layer, heads.join()]);
+  if (heads.length < 2) return selected;
+  const matrix = value?.attention === attention && value.layer === layer ? value.matrix : null;
+  return { ...selected, matrix, shown: matrix && drawn(matrix, attention, settings) };
 }
 
 const DRAWN = 2; // ways in which one matrix is drawn at the same time

@@ -5,7 +5,7 @@ import { briefly, nameIn } from "heed/data/picture.js";
 import { heldWeight, largestPair, leftOut, rank } from "heed/data/ranking.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
-import { drawn, usePromise, useReady, useShown } from "heed/views/hooks.js";
+import { drawn, useNumbers, usePromise, useReady, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/ranking.js").Ranked} Ranked */
@@ -97,7 +97,7 @@ function Ranking({ attention, settings, set, heads, point = () => {} }) {
           other,
           row,
           column,
-        }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head} onPointerEnter=${() => point({ layer, head })} onFocus=${() => point({ layer, head })}
+        }) => html`<li><button aria-current=${layer === settings.layer && drawnHeads(attention, settings).includes(head)} onPointerEnter=${() => point({ layer, head })} onFocus=${() => point({ layer, head })}
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
         ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${valueText(kind, weight)}</b>${
           row !== undefined && column !== undefined
@@ -113,7 +113,7 @@ function Ranking({ attention, settings, set, heads, point = () => {} }) {
 function Largest({ attention, settings }) {
   const { layer, head, hideSpecial, hideFirst, hidePadding, renormalise } = settings;
   const { shown } = useShown(attention, settings);
-  const heads = settings.view === "head" ? drawnHeads(attention, settings) : [];
+  const heads = drawnHeads(attention, settings);
   const one = shown && largestPair(shown, attention);
   const { value: several } = usePromise(async () => {
     if (heads.length < 2) return null;
@@ -128,8 +128,7 @@ function Largest({ attention, settings }) {
   const best = isOne ? one && { head, ...one } : several;
   if (best?.row === undefined) return html`<p class="headline"></p>`;
   const pair = { layer, other: null, weight: best.value, ...best };
-  const own = isOne ? settings : { ...settings, combine: /** @type {const} */ ("none") };
-  return html`<p class="headline"><${Pair} attention=${attention} settings=${own} pair=${pair} error=${shown?.error} /></p>`;
+  return html`<p class="headline"><${Pair} attention=${attention} settings=${{ ...settings, heads: [] }} pair=${pair} error=${shown?.error} /></p>`;
 }
 
 /** Each head's largest weight, the largest first, if the small pictures have every weight.
@@ -153,12 +152,12 @@ const Pair = ({ attention, settings, pair: { layer, head, row = 0, column = 0, w
   html`<bdi>${nameIn(attention, settings, "rows", row)}</bdi> → <bdi>${nameIn(attention, settings, "columns", column)}</bdi>: <b>${valueText(settings.kind, weight, error)}</b>${" "}
     <small>largest in ${placeOf(attention, { ...settings, layer, head })}${leftOut(attention)}. ${RANK}</small>`;
 
-/** The weight of the held pair: in the open head, or in the first head of the ranking if all heads are shown.
+/** The weight of the held pair in what is drawn; in Model in the first head of the ranking.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */
 function Headline({ attention, settings, best }) {
-  const { kind, query, key, view, layer, head, combine } = settings;
-  const { matrix } = useShown(attention, settings);
-  const isBest = view === "model" || combine !== "none";
+  const { kind, query, key, view, layer, head } = settings;
+  const { matrix } = useNumbers(attention, settings);
+  const isBest = view === "model";
   const isPair = query !== null && key !== null;
   const own = useMemo(
     () => matrix && heldWeight(attention, settings, (i, j) => matrix.values[i * matrix.n + j]),
@@ -170,7 +169,9 @@ function Headline({ attention, settings, best }) {
     const at = place ?? known?.other ?? null;
     return at === null ? "…" : html`<bdi>${nameIn(attention, settings, axis, at)}</bdi>`;
   };
-  const where = known && `${attention.layers > 1 ? `layer ${known.layer}, ` : ""}head ${known.head}`;
+  const where =
+    known &&
+    placeOf(attention, isBest ? { ...settings, layer: known.layer, head: known.head, combine: "none" } : settings);
   const held = nameIn(attention, settings, query === null ? "columns" : "rows", query ?? Number(key));
   const next = query === null ? "Click the word that looks" : "Click the word that it looks at";
   return html`<p class="headline">${name("rows", query)} → ${name("columns", key)}${

@@ -3,7 +3,7 @@ import { html } from "vendor/preact.js";
 import { drawnHeads, format, valueText, LOOKS } from "heed/data/display.js";
 import { firstQuery, inQuotes, nameIn } from "heed/data/picture.js";
 import { focusTab, hint } from "heed/views/controls.js";
-import { useShown } from "heed/views/hooks.js";
+import { useNumbers } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
@@ -12,7 +12,7 @@ export const HINT = hint("Point at a token or a cell; click to pin it.", "Tap a 
 
 /** @param {ViewProps & {hint?: string}} props */
 export function Selection({ attention, settings, set, hint = HINT }) {
-  const { shown } = useShown(attention, settings);
+  const { shown } = useNumbers(attention, settings);
   const { query, key, direction } = settings;
   const place = direction === "from" ? query : key;
   const ownAxis = direction === "from" ? "rows" : "columns";
@@ -26,8 +26,8 @@ export function Selection({ attention, settings, set, hint = HINT }) {
   const [ownFirst, otherFirst] = direction === "from" ? [first, 0] : [0, first];
   const own = place === null ? "" : inQuotes(owns[place].text);
   const isPatch = place !== null && own === owns[place].text;
-  const hasOthers = settings.view === "head" && drawnHeads(attention, settings).length > 1; // beside means of them
-  const inHead = hasOthers ? ` in head ${settings.head}` : "";
+  const count = drawnHeads(attention, settings).length;
+  const inMean = count > 1 ? ` in the mean of ${count} heads` : "";
   const numberOf = (/** @type {number} */ value) => valueText(settings.kind, value, shown?.error);
   const name = place === null ? "" : nameIn(attention, settings, ownAxis, place);
   const said = listed?.length
@@ -44,7 +44,7 @@ export function Selection({ attention, settings, set, hint = HINT }) {
         set({ query: null, key: null });
         focusTab();
       }}>clear</button>
-      <b class=${isPatch ? "patch-name" : ""}>${own}</b>${isPatch ? "" : ` (${Number(place) + ownFirst})`}${`${inHead} ${verb} `}
+      <b class=${isPatch ? "patch-name" : ""}>${own}</b>${isPatch ? "" : ` (${Number(place) + ownFirst})`}${`${inMean} ${verb} `}
     <ol>${listed.map(({ other, value }) => html`<li data-place=${other + otherFirst} style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>${nameOf(labels[other].text, other + otherFirst)}${" "}<data class="value" value=${value} title=${format(value, shown?.error)}>${numberOf(value)}</data>${other === pair && " (pinned)"}</li>`)}</ol>`
     }
   </div>`;
