@@ -9,7 +9,8 @@ from playwright.sync_api import Page, expect
 from tests.viewer.pages import percent, violations
 
 TEXT = "the cat sat on the mat"
-LEFT_OUT = "(ignoring special tokens, punctuation and the word itself)"
+LEFT_OUT = "(ignoring special tokens, punctuation and the word itself"
+OF_HEADS = f"{LEFT_OUT}; heads of neighbours last)"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_the_largest_weight_of_all_heads_is_named_first(open_page, weights):
     words[:, np.arange(words.shape[1]), np.arange(words.shape[1])] = 0
     head, row, column = np.unravel_index(words.argmax(), words.shape)
     said = f"{named(row + 1)} → {named(column + 1)}: "
-    expect(page.locator(".headline")).to_contain_text(f"{said}{percent(words.max())} largest in head {head} {LEFT_OUT}")
+    expect(page.locator(".headline")).to_contain_text(f"{said}{percent(words.max())} largest in head {head} {OF_HEADS}")
     first = page.locator(".ranking button").first
     expect(first).to_have_text(f"head {head} {percent(words.max())} {said.removesuffix(': ')}")
     expect(page.get_by_role("region", name="large head").get_by_role("heading")).to_have_text(
@@ -47,7 +48,7 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     words = page.get_by_role("group", name="words")
     words.get_by_role("button", name="cat").click()
     largest = np.delete(weights[:, 2, :], [0, 2, weights.shape[-1] - 1], axis=1).max(1)
-    where = f"largest in head {largest.argmax()} {LEFT_OUT}"
+    where = f"largest in head {largest.argmax()} {OF_HEADS}"
     headline = page.locator(".headline")
     expect(headline).to_contain_text(where)
     expect(headline).to_have_text(re.compile(f"^“cat” → “.+”: {percent(largest.max())} largest"))
@@ -70,6 +71,25 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     page.reload()
     expect(page.locator(".headline b")).to_contain_text(f"{100 * pair[best]:.0f}")
     expect(words.get_by_role("button", name="mat")).to_have_attribute("aria-pressed", "true")
+
+
+def test_heads_that_look_at_a_neighbour_come_last(open_page):
+    """Punctuation between two words counts as nothing; a pinned pair has no order of its own."""
+    words = ["one", "two", ",", "three", "four"]
+    largest = [(0, 3, 5.0), (3, 1, 6.0), (4, 3, 9.0), (0, 1, 8.0)]  # query, key, score: of heads 0 to 3
+    scores = np.zeros((1, 4, 5, 5))
+    for head, (query, key, score) in enumerate(largest):
+        scores[0, head, query, key] = score * np.sqrt(5)  # which the block divides by
+    keys = np.broadcast_to(np.eye(5), scores.shape).tolist()
+    tensors = {"words": words, "query": scores.tolist(), "key": keys, "value": keys}
+    page = open_page("model=scaled_dot_product&sentence=true&view=model", tensors=tensors)
+    buttons = page.locator(".ranking button")
+    expect(buttons).to_have_text([re.compile(f"^head {head} .*→") for head in (0, 2, 3, 1)])
+    expect(page.locator(".headline")).to_contain_text(f"largest in head 0 {OF_HEADS}")
+    page.get_by_role("group", name="words").get_by_role("button", name="one").click()
+    expect(buttons.first).to_have_text(re.compile("^head 0 .* to “three”"))
+    page.get_by_role("group", name="words").get_by_role("button", name="two").click()
+    expect(buttons.first).to_have_text(re.compile("^head 3 "))
 
 
 @pytest.mark.parametrize("view", ["model", "head", "matrix", "tokens", "ablate"])
@@ -96,7 +116,7 @@ def test_without_a_word_the_largest_weight_of_the_head_is_named_and_a_pin_moves_
     row, column = np.unravel_index(words.argmax(), words.shape)
     headline = page.locator(".headline")
     expect(headline).to_contain_text(f"{named(row + 1)} → {named(column + 1)}: {100 * words.max():.0f}\u00a0%")
-    expect(headline).to_contain_text(f"largest in head 1 {LEFT_OUT}")
+    expect(headline).to_contain_text(f"largest in head 1 {LEFT_OUT})")
     place = page.get_by_role("application").bounding_box()["y"]
     page.get_by_role("group", name="words").get_by_role("button", name="cat").click()
     expect(page.locator(".ranking button")).to_have_count(len(weights))

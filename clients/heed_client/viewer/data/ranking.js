@@ -12,11 +12,13 @@ import { cellOf } from "heed/data/matrix.js";
  * @property {number} [row] @property {number} [column]  the words of its largest weight, while none is held
  */
 
-/** Which words are left out where the page chooses one, in brackets; "" = none. @param {Pick<Attention, "isSelf" | "rows" | "columns">} attention */
-export const leftOut = ({ isSelf, rows, columns }) => {
+/** Which words are left out where the page chooses one, in brackets; "" = none.
+ *  @param {Pick<Attention, "isSelf" | "rows" | "columns">} attention @param {boolean} [isRanked]  whether heads are ranked */
+export const leftOut = ({ isSelf, rows, columns }, isRanked = false) => {
   const hasOthers = [rows, columns].some((labels) => labels.some(isLeftOut));
   const said = [...(hasOthers ? ["special tokens", "punctuation"] : []), ...(isSelf ? ["the word itself"] : [])];
-  return said.length ? ` (ignoring ${said.join(", ").replace(/, (?=[^,]*$)/, " and ")})` : "";
+  const last = isRanked && isSelf ? "; heads of neighbours last" : "";
+  return said.length ? ` (ignoring ${said.join(", ").replace(/, (?=[^,]*$)/, " and ")}${last})` : "";
 };
 
 /** Most heads look most at such tokens. @param {import("heed/data/attention.js").Label} label */
@@ -67,6 +69,23 @@ export function heldWeight({ rows, columns, isSelf }, settings, weightOf) {
   return best;
 }
 
+/** Whether a head's largest weight is between a word and the one before or after it, as that of many heads is for any word.
+ *  @param {Attention} attention @param {Pick<Settings, "query" | "key">} settings @param {Ranked} ranked */
+function isOfNeighbours({ isSelf, rows }, { query, key }, ranked) {
+  const [row, column] = [ranked.row ?? query ?? ranked.other, ranked.column ?? key ?? ranked.other];
+  if (!isSelf || row === null || column === null || (query !== null && key !== null)) return false;
+  const between = rows.slice(Math.min(row, column) + 1, Math.max(row, column));
+  return between.every(isLeftOut);
+}
+
+/** Heads by weight, the largest first; those of neighbours come last.
+ *  @param {Attention} attention @param {Settings} settings @param {Ranked[]} heads */
+export const inOrder = (attention, settings, heads) =>
+  heads.sort((one, other) => {
+    const [isLast, isOtherLast] = [one, other].map((head) => isOfNeighbours(attention, settings, head));
+    return Number(isLast) - Number(isOtherLast) || other.weight - one.weight;
+  });
+
 /** The weights of a head's small picture. @param {Attention} attention @param {number} layer @param {number} head @returns {WeightOf} */
 function smallWeights(attention, layer, head) {
   const { m, n } = attention;
@@ -75,7 +94,7 @@ function smallWeights(attention, layer, head) {
 }
 
 /**
- * The heads by the weight of the held words, the largest first.
+ * The heads by the weight of the held words.
  * For inputs above the size of the small pictures the rows of a query come from the server, and weights to a key are the
  * largest of its cell in the pictures.
  * @param {Attention} attention @param {Settings} settings
@@ -95,5 +114,6 @@ export async function rank(attention, settings, hasSmall = true) {
     const { weight, other } = heldWeight(attention, settings, weightOf);
     return { layer, head, weight, other: rows || isSmall ? other : null };
   });
-  return ranked.filter(({ weight }) => Number.isFinite(weight)).sort((one, other) => other.weight - one.weight);
+  const known = ranked.filter(({ weight }) => Number.isFinite(weight));
+  return inOrder(attention, settings, known);
 }

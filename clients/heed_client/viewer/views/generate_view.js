@@ -137,7 +137,7 @@ function Ranking({ attention, settings, set, place, isOther, leave }) {
   const name = nameIn(attention, settings, "rows", place);
   const title =
     key === null
-      ? `Heads ranked by their largest weight from ${name}${leftOut(attention)}`
+      ? `Heads ranked by their largest weight from ${name}${leftOut(attention, true)}`
       : `Heads ranked by their weight from ${name} on ${nameIn(attention, settings, "columns", key)}`;
   return html`<div class=${isOther ? "ranked other" : "ranked"} onPointerEnter=${leave}>
     <${RankedHeads} attention=${attention} settings=${{ ...settings, query: place, key }} title=${title} hasSmall=${false}

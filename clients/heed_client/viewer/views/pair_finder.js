@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { drawnHeads, valueText } from "heed/data/display.js";
 import { briefly, nameIn } from "heed/data/picture.js";
-import { heldWeight, largestPair, leftOut, rank } from "heed/data/ranking.js";
+import { heldWeight, inOrder, largestPair, leftOut, rank } from "heed/data/ranking.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
 import { drawn, useNumbers, usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -143,14 +143,14 @@ function useLargest(attention, settings, isWanted) {
       const pair = largestPair(drawn(attention.small(layer, head), attention, settings), attention);
       return pair ? [{ layer, head, weight: pair.value, other: null, row: pair.row, column: pair.column }] : [];
     });
-    return all.flat().sort((one, other) => other.weight - one.weight);
+    return inOrder(attention, settings, all.flat());
   }, [attention, isWanted, isWhole, hideSpecial, hideFirst, hidePadding, renormalise]);
 }
 
 /** A pair of words, its weight and its head. @param {Omit<ViewProps, "set"> & {pair: Ranked, error?: number}} props */
 const Pair = ({ attention, settings, pair: { layer, head, row = 0, column = 0, weight }, error }) =>
   html`<bdi>${nameIn(attention, settings, "rows", row)}</bdi> → <bdi>${nameIn(attention, settings, "columns", column)}</bdi>: <b>${valueText(settings.kind, weight, error)}</b>${" "}
-    <small>largest in ${placeOf(attention, { ...settings, layer, head })}${leftOut(attention)}. ${RANK}</small>`;
+    <small>largest in ${placeOf(attention, { ...settings, layer, head })}${leftOut(attention, settings.view === "model")}. ${RANK}</small>`;
 
 /** The weight of the held pair in what is drawn; in Model in the first head of the ranking.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */
@@ -178,7 +178,7 @@ function Headline({ attention, settings, best }) {
     known && html`: <b>${valueText(kind, known.weight, isBest ? 0 : matrix?.error)}</b>`
   }
     ${" "}<small>${known && `${isPair && !isBest ? "" : "largest in "}${where}`}${
-      isPair ? "" : `${leftOut(attention)}. ${next}, or ${held} again to unpin it.`
+      isPair ? "" : `${leftOut(attention, isBest)}. ${next}, or ${held} again to unpin it.`
     }</small></p>`;
 }
 

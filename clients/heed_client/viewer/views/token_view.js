@@ -242,7 +242,7 @@ function rankedBy(attention, settings) {
   const to = key !== null && nameIn(attention, settings, "columns", key);
   if (from && to) return `Heads ranked by ${from} → ${to}`;
   const word = direction === "from" ? from : to;
-  return `Heads ranked by their largest weight${word ? ` ${direction} ${word}` : ""}${leftOut(attention)}`;
+  return `Heads ranked by their largest weight${word ? ` ${direction} ${word}` : ""}${leftOut(attention, true)}`;
 }
 
 /** The settings in which a token is pinned. @param {Token} token @param {number[]} rows  visible queries @param {number[]} columns */
