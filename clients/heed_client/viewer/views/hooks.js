@@ -88,13 +88,14 @@ export function useNumbers(attention, settings) {
   const selected = useShown(attention, settings);
   const { layer } = settings;
   const heads = drawnHeads(attention, settings);
+  const places = `${layer}.${heads}`;
   const { value } = usePromise(async () => {
     if (heads.length < 2) return null;
     const matrices = await Promise.all(heads.map((head) => attention.matrix(layer, head)));
-    return { attention, layer, matrix: join(matrices, "mean") };
-  }, [attention, layer, heads.join()]);
+    return { attention, places, matrix: join(matrices, "mean") };
+  }, [attention, places]);
   if (heads.length < 2) return selected;
-  const matrix = value?.attention === attention && value.layer === layer ? value.matrix : null;
+  const matrix = value?.attention === attention && value.places === places ? value.matrix : null;
   return { ...selected, matrix, shown: matrix && drawn(matrix, attention, settings) };
 }
 
