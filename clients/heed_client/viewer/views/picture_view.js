@@ -143,7 +143,7 @@ function Picture({ attention, settings, set, shown, seen }) {
     </div>
     <div class="picture-head" ref=${head}><p class="headline">${sentence}</p>
     <${OtherTokens} labels=${attention.rows} weights=${weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${place} onSelect=${select} /></div>
-    <div class="pictures" ref=${frame}><div class="picture" style=${{ "--edge": `${beside}px` }}>
+    <div class=${`pictures ${place === selected ? "" : "of-pointed"}`} ref=${frame}><div class="picture" style=${{ "--edge": `${beside}px` }}>
       <${PatchNumbers} drawing=${drawing} />
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${high}px` }}
         tabindex="0" role="application" aria-roledescription="picture"

@@ -1,6 +1,6 @@
 // The selection in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
-import { drawnHeads, format, valueText, LOOKS } from "heed/data/display.js";
+import { drawnHeads, format, isOfWeights, valueText, LOOKS } from "heed/data/display.js";
 import { firstQuery, inQuotes, nameIn } from "heed/data/picture.js";
 import { focusTab, hint } from "heed/views/controls.js";
 import { useNumbers } from "heed/views/hooks.js";
@@ -8,6 +8,8 @@ import { useNumbers } from "heed/views/hooks.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const LISTED = 8; // largest weights
+const FEWEST = 3; // that are listed however small they are
+const LEAST = 0.0005; // of the others: it is not “< 0.1 %”
 export const HINT = hint("Point at a token or a cell; click to pin it.", "Tap a token or a cell to pin it.");
 
 /** @param {ViewProps & {hint?: string}} props */
@@ -53,9 +55,9 @@ export function Selection({ attention, settings, set, hint = HINT }) {
 /** A word with its place, which the name of a patch has. @param {string} text @param {number} place */
 const nameOf = (text, place) => (inQuotes(text) === text ? text : `“${text}” (${place})`);
 
-/** The weights of a token, that of the selected cell first, then the largest that are not masked; none if it is hidden.
+/** The weights of a token, that of the selected cell first, then the largest that are neither masked nor tiny; none if it is hidden.
  *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["settings"]} settings @param {number} place */
-function weightsOf({ n, rows, columns, values, levels }, { query, key, direction }, place) {
+function weightsOf({ n, rows, columns, values, levels }, { kind, query, key, direction }, place) {
   const index = (direction === "from" ? rows : columns).indexOf(place);
   if (index < 0) return [];
   const pair = direction === "from" ? key : query;
@@ -64,7 +66,8 @@ function weightsOf({ n, rows, columns, values, levels }, { query, key, direction
     return { other, value: Number.isNaN(levels[cell]) ? -Infinity : values[cell] };
   });
   const seen = weights.filter(({ other, value }) => other !== pair && value !== -Infinity);
-  const largest = seen.sort((one, another) => another.value - one.value);
+  const sorted = seen.sort((one, another) => another.value - one.value);
+  const largest = sorted.filter(({ value }, i) => i < FEWEST || !isOfWeights(kind) || value >= LEAST);
   const listed = [...weights.filter(({ other }) => other === pair), ...largest];
   return (listed.length ? listed : weights).slice(0, LISTED);
 }
