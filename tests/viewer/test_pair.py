@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 from tests.viewer.pages import percent, violations
 
 TEXT = "the cat sat on the mat"
-LEFT_OUT = "(ignoring special tokens, punctuation and the word itself"
-OF_HEADS = f"{LEFT_OUT}; heads of neighbours last)"
+LEFT_OUT = "(ignoring special tokens, punctuation and the word itself)"
+OF_HEADS = "(ignoring special tokens, punctuation and itself; neighbours last)"
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_without_a_word_the_largest_weight_of_the_head_is_named_and_a_pin_moves_
     row, column = np.unravel_index(words.argmax(), words.shape)
     headline = page.locator(".headline")
     expect(headline).to_contain_text(f"{named(row + 1)} → {named(column + 1)}: {100 * words.max():.0f}\u00a0%")
-    expect(headline).to_contain_text(f"largest in head 1 {LEFT_OUT})")
+    expect(headline).to_contain_text(f"largest in head 1 {LEFT_OUT}")
     place = page.get_by_role("application").bounding_box()["y"]
     page.get_by_role("group", name="words").get_by_role("button", name="cat").click()
     expect(page.locator(".ranking button")).to_have_count(len(weights))

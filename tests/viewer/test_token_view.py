@@ -107,7 +107,7 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     expect(largest).to_have_text(percent(weights[1].max()))
     expect(of_heads).to_have_text(percent(weights[:, 2].max()))
     ranked = page.get_by_role("region", name="heads by weight").get_by_role("heading")
-    left_out = "(ignoring special tokens, punctuation and the word itself; heads of neighbours last)"
+    left_out = "(ignoring special tokens, punctuation and itself; neighbours last)"
     expect(ranked).to_have_text(f"Heads ranked by their largest weight from “cat” {left_out}")
     map_.press("ArrowDown")  # the next head
     expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("2")

@@ -16,8 +16,11 @@ import { cellOf } from "heed/data/matrix.js";
  *  @param {Pick<Attention, "isSelf" | "rows" | "columns">} attention @param {boolean} [isRanked]  whether heads are ranked */
 export const leftOut = ({ isSelf, rows, columns }, isRanked = false) => {
   const hasOthers = [rows, columns].some((labels) => labels.some(isLeftOut));
-  const said = [...(hasOthers ? ["special tokens", "punctuation"] : []), ...(isSelf ? ["the word itself"] : [])];
-  const last = isRanked && isSelf ? "; heads of neighbours last" : "";
+  const said = [
+    ...(hasOthers ? ["special tokens", "punctuation"] : []),
+    ...(isSelf ? [isRanked ? "itself" : "the word itself"] : []),
+  ];
+  const last = isRanked && isSelf ? "; neighbours last" : "";
   return said.length ? ` (ignoring ${said.join(", ").replace(/, (?=[^,]*$)/, " and ")}${last})` : "";
 };
 
