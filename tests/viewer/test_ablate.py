@@ -134,8 +134,10 @@ def test_every_head_is_measured(open_page, heed):
         said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f}\u00a0%: switch off layer {layer}, head {head}"
         expect(page.get_by_role("button", name=said)).to_be_visible()
         switch = page.locator(f"[data-kind=switch][data-place='{layer}.{head}']")
-        expect(switch).to_have_text(percent(share).removesuffix("\u00a0%"))
-    expect(page.get_by_role("heading", name="Effect on the output, by head")).to_be_visible()
+        expect(switch).to_have_text("on")
+        expect(switch.locator("+ .effect")).to_have_text(percent(share))
+    expect(page.locator(".heads-tools")).to_contain_text("Below each head: the change of the output without it, in %")
+    expect(page.get_by_role("heading", name="Largest effects: click to switch off")).to_be_visible()
     layer, head = divmod(int(shares.argmax()), 4)
     said = f"The output moves most without layer {layer}, head {head}: {percent(shares.max())}"
     expect(page.locator(".ablate > .headline")).to_have_text(said)
@@ -155,7 +157,7 @@ def test_every_head_is_measured(open_page, heed):
 
 def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
     page = open_page(f"{MODEL}&ablated=[[0,1]]", viewport={"width": 1440, "height": 900})
-    maps, switches = page.locator(".results .sides"), page.locator("[data-kind=switch]")
+    maps, numbers = page.locator(".results .sides"), page.locator(".effect")
     expect(maps).to_be_visible()
     place = maps.bounding_box()
     answered, waiting = 1, []
@@ -171,7 +173,7 @@ def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
     page.route("**/infer", answer)
     page.get_by_role("button", name="measure every head").click()
     expect(page.locator(".heads-tools")).to_contain_text("1 of 8 heads measured")
-    expect(switches.filter(has_text=re.compile(r"^[\d.<\s]+$"))).to_have_count(1)
+    expect(numbers.filter(has_text="%")).to_have_count(1)
     expect(off(page, 0, 1)).to_have_text("off")
     expect(page.locator(".effects")).to_have_count(0)
     answered = 8
@@ -183,12 +185,42 @@ def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
     assert effects.bounding_box()["y"] >= grid.bounding_box()["y"] + grid.bounding_box()["height"]
 
 
+def test_the_head_of_the_largest_effect_is_opened_unless_another_was_chosen(open_page):
+    page = open_page(MODEL)
+    head = page.get_by_role("region", name="large head").get_by_role("heading")
+    measure = page.get_by_role("button", name="measure every head")
+    expect(head).to_contain_text("layer 0, head 0")
+    measure.click()
+    most = page.locator(".ablate > .headline").get_by_text(re.compile("most without"))
+    expect(most).to_be_visible()
+    name = re.search(r"layer \d, head \d", most.inner_text())[0]
+    assert name != "layer 0, head 0"
+    expect(head).to_contain_text(name)
+    expect(page.locator("[data-kind=change][aria-pressed=true]")).to_have_attribute("aria-label", name)
+    off(page, 0, 1).click()
+    expect(page.locator(".ablate > .headline")).to_contain_text("changes most")
+    changed = re.search(r"layer \d, head \d", page.locator(".ablate > .headline").inner_text(), re.IGNORECASE)[0]
+    expect(page.get_by_role("heading", name=f"{changed}: change")).to_be_visible()  # not of the head that was opened
+    page.get_by_role("button", name="switch all on").click()
+    expect(head).to_contain_text(name)
+    page.locator("[data-kind=change][data-place='0.2']").click()
+    expect(head).to_contain_text("layer 0, head 2")
+    measure.click()
+    expect(most).to_be_visible()
+    expect(head).to_contain_text("layer 0, head 2")
+
+
 def test_twelve_heads_fit_a_phone(open_page):
     page = open_page(MODEL, closed=True, viewport={"width": 390, "height": 844})
     grid = page.locator(".grid-of-heads")
     expect(grid.locator(".toggle").first).to_be_visible()
+    page.get_by_role("button", name="measure every head").click()
+    expect(page.locator(".effects")).to_be_visible()
     page.locator(".ablation").evaluate("(grid) => grid.style.setProperty('--heads', 12)")
     assert grid.evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
+    for number in grid.locator(".effect").all():
+        number.evaluate("(number) => number.textContent = '<0.1\u00a0%'")
+        assert number.evaluate("(number) => number.scrollWidth <= number.clientWidth + 4")  # in the space between heads
     for switch in grid.locator("button").all():
         assert min(switch.bounding_box()["width"], switch.bounding_box()["height"]) >= 24
 

@@ -12,10 +12,11 @@ import {
   runWhole,
   withoutHeads,
 } from "heed/server/ablation.js";
-import { format, isOfWeights, minus, percent, points, short, withoutUnit } from "heed/data/display.js";
+import { format, isOfWeights, minus, percent, points, short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { NextTokens } from "heed/views/chances.js";
+import { hint } from "heed/views/controls.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { ablatedTitles, headsOff, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -35,6 +36,7 @@ const RELATIVE = "‖after − before‖ / ‖before‖".replaceAll(" ", "\u00a0
 
 /** @typedef {import("heed/server/ablation.js").Change} Change */
 /** @typedef {(number | null)[][]} Effects  of each head on the output [layers][heads], null if it is not measured yet */
+/** @typedef {{layer: number, head: number, effect: number}} Effect */
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
  *    `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
@@ -64,6 +66,7 @@ export function AblateView({ attention, settings, set, run }) {
   const isReady = before !== null && before.isWhole && attention.isWhole && ablated.length > 0;
   const changes = useMemo(() => (isReady ? changesOf(attention, before, ablated) : []), [attention, before, isReady]);
   const [picked, setPicked] = useState(""); // a head
+  const [opened, setOpened] = useState("0.0"); // a head that is shown without being chosen
   const [pointed, setPointed] = useState(""); // a head
   const at = pointed ? { ...settings, ...placeNamed(pointed) } : settings;
   const shown = changeShown(changes, at, pointed !== "" || picked === nameOf(settings));
@@ -73,6 +76,18 @@ export function AblateView({ attention, settings, set, run }) {
   };
   const grid = { ...settings, ablated: wanted.ablated };
   const measured = useEffects(run, attention, same?.output ?? null, same);
+  const isChosen = picked === nameOf(settings) || opened !== nameOf(settings) || settings.combine !== "none";
+  const most = wanted.ablated.length ? null : measured.ranked?.[0];
+  useEffect(() => {
+    if (!most || isChosen) return;
+    setOpened(nameOf(most));
+    set({ layer: most.layer, head: most.head });
+  }, [most]);
+  const setHeads = (/** @type {Partial<Settings>} */ changes) => {
+    const isLeft = !isChosen && opened !== "0.0"; // the changes have a head of their own
+    setOpened("0.0");
+    set({ ...changes, ...(isLeft && { layer: 0, head: 0 }) });
+  };
   const heads = isReady && shown && { attention, before, changes, shown, settings, set, choose };
   const outputs = same && part.value?.input === input && ablated.length > 0 ? part.value : null;
   const visibility = isCurrent ? "visible" : "hidden";
@@ -83,13 +98,13 @@ export function AblateView({ attention, settings, set, run }) {
   const changed =
     outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`;
   const below = html`<div style=${{ visibility }}>${tokens ?? changed}</div>`;
-  return html`<p class="note">A head that is switched off adds nothing to the output. ${
+  return html`<p class="note">${
     wanted.ablated.length
-      ? `Each square has the largest change of a weight of its head${isOfWeights(settings.kind) ? ", in percentage points" : ""}. In the map orange is more, violet less.`
-      : "Heads of later layers change, and so does the output."
+      ? `Each square: the head’s largest change of a weight${isOfWeights(settings.kind) ? ", in points" : ""}. In the map, orange is more, violet less.`
+      : "A head that is switched off adds nothing to the output. Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
-    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} setPointed=${setPointed} measured=${measured} below=${below}>
+    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${setHeads} choose=${choose} setPointed=${setPointed} measured=${measured} below=${below}>
       ${
         wanted.ablated.length === 0
           ? attention.isWhole &&
@@ -123,9 +138,10 @@ function placeNamed(name) {
  *  @param {import("heed/server/ablation.js").Output | null} before @param {unknown} of  the run of the numbers */
 function useEffects({ model, input, settings, request }, attention, before, of) {
   const [state, setState] = useState(
-    /** @type {{of: unknown, effects: Effects | null, count: number, error: Error | null}} */ ({
+    /** @type {{of: unknown, effects: Effects | null, ranked: Effect[] | null, count: number, error: Error | null}} */ ({
       of: null,
       effects: null,
+      ranked: null,
       count: 0,
       error: null,
     }),
@@ -136,14 +152,14 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
     if (!before) return;
     const { signal } = (running.current = new AbortController());
     const tell = (/** @type {object} */ news) =>
-      signal.aborted || setState({ of, effects: null, count: 0, error: null, ...news });
+      signal.aborted || setState({ of, effects: null, ranked: null, count: 0, error: null, ...news });
     tell({});
     try {
       const { layers, heads } = attention;
       const arrived = (/** @type {Effects} */ effects, /** @type {number} */ count) => tell({ effects, count });
       const effects = await effectsOf(model, settings, input, layers, heads, before, signal, arrived);
       keepEffects({ model, settings, request }, effects);
-      tell({ effects, count: -1 });
+      tell({ effects, ranked: rankedOf(effects), count: -1 });
     } catch (error) {
       tell({ error, count: -1 });
     }
@@ -152,10 +168,17 @@ function useEffects({ model, input, settings, request }, attention, before, of) 
   return {
     measure: before ? measure : null,
     effects: isOwn ? state.effects : null,
+    ranked: isOwn ? state.ranked : null,
     count: isOwn && state.count >= 0 ? state.count : null,
     error: isOwn ? state.error : null,
   };
 }
+
+/** The effects, the largest first. @param {Effects} effects @returns {Effect[]} */
+const rankedOf = (effects) =>
+  effects
+    .flatMap((row, layer) => row.map((effect, head) => ({ layer, head, effect: Number(effect) })))
+    .sort((one, other) => other.effect - one.effect);
 
 /** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
  *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, setPointed: (name: string) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
@@ -173,7 +196,8 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
     set({ ablated: isOff(layer, head) ? without(([l, h]) => l === layer && h === head) : [...ablated, [layer, head]] });
   const current = shown ?? (ablated.length ? null : settings);
   const top = changes[0]?.largest ?? 0;
-  const { effects, count } = measured;
+  const { effects, ranked, count } = measured;
+  const isMeasured = effects !== null || count !== null; // or is being measured
   const most = Math.max(...(effects ?? []).flatMap((row) => row.map(Number))) || 1;
   const [focused, setFocused] = useState(""); // Tab reaches one picture and one switch, arrow keys the others
   const { layer, head } = placeNamed(focused);
@@ -193,19 +217,13 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
     next?.focus();
     event.preventDefault();
   };
-  const said =
+  const switched =
     ablated.length === 0 ? `all ${layers * heads} heads on` : `${ablated.length} of ${layers * heads} heads off`;
-  const strongest =
-    effects && count === null
-      ? effects
-          .flatMap((row, layer) => row.map((effect, head) => ({ layer, head, effect: Number(effect) })))
-          .sort((one, other) => other.effect - one.effect)
-          .slice(0, MOST_EFFECTS)
-      : null;
-  return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : strongest?.[0]} />
+  const said = count === null ? switched : `${count} of ${layers * heads} heads measured`;
+  return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : ranked?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
-        <span role="status">${count === null ? said : `${count} of ${layers * heads} heads measured`}</span></div>
+        <span role="status">${said}${isMeasured && ". Below each head: the change of the output without it, in %."}</span></div>
     <div class="ablation" style=${{ "--heads": heads }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed("")}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
@@ -233,18 +251,17 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
                     html`<span aria-hidden="true">${short(change.largest, top, isOfWeights(settings.kind), 4)}</span>`
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
-              style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
-              aria-label=${label} onClick=${() => toggle(layer, head)}>${off || effect === null ? state : withoutUnit(percent(effect))}</button></td>`;
+              aria-label=${label} onClick=${() => toggle(layer, head)}>${state}</button>
+            ${isMeasured && html`<small class="effect" aria-hidden="true" style=${{ "--share": `${(100 * (effect ?? 0)) / most}%` }}>${effect !== null && percent(effect).replace("<\u00a0", "<")}</small>`}</td>`;
         })}</tr>`,
       )}</tbody></table></div>
-      ${strongest && html`<${EffectsList} layers=${layers} strongest=${strongest} isOff=${isOff} toggle=${toggle} />`}${below}</div><div class="results">${children}</div></div>`;
+      ${ranked && html`<${EffectsList} layers=${layers} strongest=${ranked.slice(0, MOST_EFFECTS)} isOff=${isOff} toggle=${toggle} />`}${below}</div><div class="results">${children}</div></div>`;
 }
 
 /** The heads with the largest effects, as switches.
- *  @param {{layers: number, strongest: {layer: number, head: number, effect: number}[], isOff: (layer: number, head: number) => boolean, toggle: (layer: number, head: number) => void}} props */
+ *  @param {{layers: number, strongest: Effect[], isOff: (layer: number, head: number) => boolean, toggle: (layer: number, head: number) => void}} props */
 const EffectsList = ({ layers, strongest, isOff, toggle }) =>
-  html`<section class="effects"><h2>Effect on the output, by head</h2>
-    <p class="note">Relative change with only this head off. A click switches the head off.</p>
+  html`<section class="effects"><h2>Largest effects: ${hint("click", "tap")} to switch off</h2>
     <ol class="ranking" aria-label="heads by effect">${strongest.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol></section>`;
 
 /** Switches all heads of a layer off, or on if all are off. @param {{layer: number, isOff: boolean, set: (off: boolean) => void}} props */
@@ -253,7 +270,7 @@ function LayerSwitch({ layer, isOff, set }) {
   return html`<button aria-label=${`layer ${layer}: ${name}`} onClick=${() => set(!isOff)}>${name}</button>`;
 }
 
-/** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, change?: Change | null, most?: {layer: number, head: number, effect: number} | null}} props */
+/** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, change?: Change | null, most?: Effect | null}} props */
 function Answer({ attention, settings, before, isWhole, change = null, most = null }) {
   const { layers, axis, rows, columns } = attention;
   const name = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
