@@ -367,20 +367,17 @@ def test_the_next_tokens_of_a_language_model(open_page, shared_server, tmp_path_
     expect(alike.nth(4)).to_be_visible()  # the first five of this list
     chances = softmax(LOGITS[tokens.index("</s>")].astype(np.float64))
     names = [*tokens, *(f"#{index}" for index in range(len(tokens), VOCABULARY))]
-    listed = np.argsort(-chances)[:10]
-    likely = listed[:5]
+    likely = np.argsort(-chances)[:5]
     shown = {row.get_by_role("rowheader").inner_text(): row.locator("td").first for row in rows.all()}
     likeliest = [shown.pop(names[index]) for index in likely]
     for cell, index in zip(likeliest, likely, strict=True):
         assert cell.inner_text() == percent(chances[index])
     widths = [cell.locator(".chance").bounding_box()["width"] for cell in likeliest]
     np.testing.assert_allclose(np.array(widths) / widths[0], chances[likely] / chances[likely[0]], atol=0.02)
-    last = f"<\u00a0{percent(chances[listed[-1]])}".replace("<\u00a0<", "<")
-    texts = {names[index]: percent(chances[index]) for index in listed}
     assert 0 < len(shown) <= 5
-    assert {name: cell.inner_text() for name, cell in shown.items()} == {name: texts.get(name, last) for name in shown}
-    note = page.get_by_role("region", name="next tokens").locator(".note")
-    expect(note).to_have_text("<: not among the 10 most probable")
+    exact = {name: percent(chances[names.index(name)]) for name in shown}  # no bounds
+    assert {name: cell.inner_text() for name, cell in shown.items()} == exact
+    expect(page.get_by_role("region", name="next tokens").locator(".note")).to_have_count(0)
 
 
 def test_the_picture_shows_the_head_that_changes_most(open_page, answers):

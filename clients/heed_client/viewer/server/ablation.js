@@ -12,7 +12,7 @@ import { textsAndMasks } from "heed/server/sweep.js";
 /** @typedef {{id: number, token: string | null, probability: number}} NextToken */
 
 const MAX_OUTPUT = 2e7; // numbers
-const LISTED = 10; // next tokens
+const LISTED = 100; // next tokens, the most of a request: those of both lists have a number in each
 const AT_ONCE = 4; // requests
 
 /** The same run with all heads. @param {Model} model @param {Settings} settings @param {Input} input */
@@ -140,7 +140,9 @@ function moved(before, after) {
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Promise<NextToken[] | null>} */
 export async function nextTokens(model, settings, input) {
   if (!model.tokenizer?.next_tokens) return null;
-  const fields = { ...textsAndMasks(model, settings, input), outputs: [], next_tokens: LISTED };
+  const vocabulary = Number(model.outputs.find(({ name }) => name === (model.answer ?? "output"))?.shape.at(-1));
+  const count = Math.min(LISTED, vocabulary || LISTED);
+  const fields = { ...textsAndMasks(model, settings, input), outputs: [], next_tokens: count };
   const answer = await post(`v1/text/${encodeURIComponent(model.block)}`, fields);
   return answer.next_tokens;
 }
