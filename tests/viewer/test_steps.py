@@ -72,7 +72,12 @@ def test_each_step_of_a_pair(open_page):
     assert {label: number(page, label) for label in steps} == pytest.approx(steps, abs=ERROR)
     np.testing.assert_allclose(cells(page, "scores of the query"), scores[1], atol=ERROR)
     headings = page.locator("ol.steps").get_by_role("heading")
-    expect(headings.filter(has_text="score")).to_have_text(["mask: the score", "scores of query 1"])
+    expect(headings.filter(has_text="score")).to_have_text(["score and weight", "scores of query 1"])
+    chain = page.locator(".chain > li")
+    expect(chain).to_have_text(
+        [re.compile(f"^{text}") for text in (r"q · k =", r"× 0\.8 =", "1.5 tanh", r"\+ 0\.2 =", "softmax =")]
+    )
+    expect(chain.locator("small").nth(3)).to_have_text("mask: the score")
     expect(page.locator("ol.steps")).to_contain_text(f"lse = ln Σ exp(score) = {np.log(np.exp(scores[1]).sum()):.4f}")
     shown = page.get_by_role("list", name="products").locator("data").all_inner_texts()
     assert {len(text.split(".")[1]) for text in shown} == {4}
@@ -160,7 +165,7 @@ def test_a_pointed_query_is_marked_in_each_tensor(open_page):
     scores = page.get_by_role("application", name="scores, 2 × 3")
     expect(stages.nth(6).locator(".numbers span")).to_have_count(6)
     expect(stages.nth(0).locator(".numbers")).to_have_count(0)  # 64 numbers are too narrow
-    expect(stages.nth(6).locator(".operands")).to_have_text("q: projected queryk: projected key")
+    expect(stages.nth(6).locator(".operands")).to_have_text("q: projected query k: projected key")
     box = scores.bounding_box()
     first = {"x": box["width"] / 6, "y": box["height"] / 4}
     scores.hover(position=first)
@@ -239,6 +244,17 @@ def test_tensors_of_up_to_eight_columns_have_numbers_in_two_lines(open_page):
         for place, numbers in {1: 16, 3: 24, 5: 24, 6: 6, 7: 6, 8: 16}.items():
             expect(stages.nth(place).locator(".numbers span")).to_have_count(numbers)
         until(lambda: (len(middles(stages.all()[:6])), len(middles(stages.all()[6:]))) == (1, 1))  # two lines
+        lines = stages.nth(6).locator(".operands span, h3, .formula-line:not(.sign *) .katex-base").all()
+        baseline = """(one) => {
+            const mark = Object.assign(document.createElement("span"), {style: "display: inline-block"});
+            one.append(mark);
+            const {bottom} = mark.getBoundingClientRect();
+            mark.remove();
+            return bottom;
+        }"""
+        assert len({number.bounding_box()["y"] for number in page.locator(".chain data").all()}) == 1  # one line
+        first, second, title, formula = (line.evaluate(baseline) for line in lines[:4])
+        assert (first, second) == (pytest.approx(title, abs=1), pytest.approx(formula, abs=1))
         assert max(box["x"] + box["width"] for box in boxes(stages.all())) < width
         columns = [box["width"] / columns for box, columns in zip(boxes(stages.all()[6:9]), (3, 3, 8), strict=True)]
         assert max(columns) - min(columns) < 1
@@ -258,7 +274,8 @@ def test_tensors_of_a_narrow_window_are_below_each_other_with_arrows_down(open_p
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.reload()
     expect(page.get_by_role("textbox", name=re.compile(r"^query \d+$"))).to_have_count(7)
-    assert page.evaluate("document.documentElement.scrollHeight") < 2800
+    assert page.evaluate("document.documentElement.scrollHeight") < 2700
+    assert len({number.bounding_box()["y"] for number in page.locator(".chain data").all()}) == 1
 
 
 def test_long_vectors_are_folded(open_page):

@@ -146,7 +146,7 @@ function score(model, { parameters, head, batch }, tensors, q, k, j, i) {
   if (spec) {
     const scale = Number(parameters.scale ?? spec.default ?? q.values.length ** -0.5);
     size *= Math.abs(scale);
-    add("scaled product", `× ${Number(scale.toPrecision(6))}`, value * scale);
+    add("scaled product", `× ${Number(scale.toPrecision(4))}`, value * scale);
   }
   const place = (/** @type {Tensor} */ tensor) => Number(tensor.data[broadcast(tensor.shape, [batch, head, i, j])]);
   if (tensors.attn_bias)

@@ -123,7 +123,7 @@ function roomOf(stage, i) {
 const downward = (sign) => sign.replace(/\\xrightarrow\{(.*)\}$/, (_, operation) => `\\;\\downarrow\\;${operation}`);
 
 /** The letters of the product, which is not drawn. */
-const OPERANDS = html`<small class="operands"><i>q</i>: projected query<br /><i>k</i>: projected key</small>`;
+const OPERANDS = html`<small class="operands"><span><i>q</i>: projected query</span> <span><i>k</i>: projected key</span></small>`;
 
 /** @param {Marked & {stage: Stage}} props */
 function Tensor({ stage, query, shownKey, setPointed, cell, setCell, onSelect }) {

@@ -1,6 +1,6 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
 import { html, useEffect, useRef, useState } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { format, percent } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -58,12 +58,19 @@ function Pair({ steps, query, cells, cell, setCell }) {
     steps;
   const v = projected ? projected.value : (value?.values ?? null);
   const names = projected ? ["q", "k", "v"] : ["Q", "K", "V"];
-  const one = (
-    /** @type {string} */ title,
-    /** @type {string} */ formula,
-    /** @type {string} */ label,
-    /** @type {number} */ number,
-  ) => html`<${Step} title=${title} formula=${formula}><${Result} label=${label} value=${number} /><//>`;
+  const last = terms.length - 1; // the score
+  const chain = [
+    ...terms.map(({ name, text, value }, i) => ({ label: i < last ? name : "score", text, name, value })),
+    ...(terms.length
+      ? []
+      : [{ label: "score", text: "", name: "the score, by the block’s formula above", value: score }]),
+    {
+      label: "weight",
+      text: power === null ? "" : "softmax",
+      name: `the weight, ${percent(weight)}: ${power === null ? "not " : ""}exp(score − lse)`,
+      value: weight,
+    },
+  ];
   const own = (/** @type {Cell} */ { isOfKeys }) => (isOfKeys ? key : query);
   const list = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
@@ -88,19 +95,13 @@ function Pair({ steps, query, cells, cell, setCell }) {
     <${Projected} name="query" letter="q" place=${query} values=${projected?.query} />
     ${keyVector.values.length > 0 && html`<${Step} title=${`key ${key}`} formula=${`K[${key}]`} size=${keyVector.values.length}>${cells(keyVector, "key")}<//>`}
     <${Projected} name="key" letter="k" place=${key} values=${projected?.key} />
-    ${
-      products.length > 0
-        ? html`<${Step} title="products of query and key" formula=${`${names[0]}[${query}] × ${names[1]}[${key}], number by number`} size=${products.length}><${Cells} label="products" values=${products} /><//>
-        ${terms.slice(0, -1).map(({ name, text, value }) => one(name, text, name, value))}
-        ${one(`${terms[terms.length - 1].name}: the score`, terms[terms.length - 1].text, "score", score)}`
-        : one("score", "by the block’s formula above", "score", score)
-    }
+    ${products.length > 0 && html`<${Step} title="products of query and key" formula=${`${names[0]}[${query}] × ${names[1]}[${key}], number by number`} size=${products.length}><${Cells} label="products" values=${products} /><//>`}
+    <${Step} title="score and weight" formula=${`of query ${query} and key ${key}`}><ol class="chain">${chain.map(({ label, text, name, value }) => html`<li>${text} ${text && "="} <data class="result" aria-label=${label} value=${value}>${format(value)}</data><small>${name}${label === "score" && terms.length > 1 && ": the score"}</small></li>`)}</ol><//>
     ${
       power !== null &&
       html`<${Step} title=${`scores of query ${query}`} formula=${`lse = ln Σ exp(score) = ${format(/** @type {number} */ (lse))}`} size=${scores.length}>
         <${Cells} label="scores of the query" tensor="scores" values=${scores} /><//>`
     }
-    ${one(power === null ? "weight" : "softmax: the weight", power === null ? "not exp(score − lse)" : `exp(score − lse) = exp(${format(score)} − ${format(/** @type {number} */ (lse))})`, "weight", weight)}
     ${value && html`<${Step} title=${`value ${key}`} formula=${`V[${key}]`} size=${value.values.length}>${cells(value, "value")}<//>`}
     <${Projected} name="value" letter="v" place=${key} values=${projected?.value} />
     ${
@@ -124,10 +125,6 @@ const Projected = ({ name, letter, place, values }) =>
 /** @param {{title: string, formula?: string, size?: number, children?: unknown}} props  `size` of a vector */
 const Step = ({ title, formula = "", size = 0, children }) => html`<li><div><h3>${title}</h3>
   <small>${[size > 0 && `${size} numbers`, formula].filter(Boolean).join(", ")}</small></div><div class="step">${children}</div></li>`;
-
-/** @param {{label: string, value: number}} props */
-const Result = ({ label, value }) =>
-  html`<data class="result" aria-label=${label} value=${value}>${format(value)}</data>`;
 
 /** A number with up to four digits, and at least the decimals of the pictures. @param {number} number */
 function digitsOf(number) {
