@@ -164,6 +164,9 @@ def test_a_small_window_shows_that_tokens_are_beyond_its_edges(open_page, url):
     frame.evaluate("(box) => (box.scrollLeft = 0)")
     until(lambda: name.evaluate(fades) == 0 and frame.evaluate(edge) > 0)
     assert abs(name.bounding_box()["x"] - left) <= 1  # it stays in sight
+    assert name.evaluate("(th) => parseFloat(getComputedStyle(th, '::after').width)") <= 4  # not as far as a word
+    assert float(frame.evaluate("(box) => getComputedStyle(box).getPropertyValue('--faded')")) * 48 < 8
+    expect(page.locator(".guesses th").first).to_have_attribute("title", page.locator(".guesses th").first.inner_text())
 
 
 def test_many_tokens_have_wide_columns_and_a_small_window_shows_whole_ones(open_page, url):

@@ -30,6 +30,6 @@ export function NextTokens({ before, after, title = "Next token", titles = ["unc
   };
   return html`<section aria-label="next tokens"><h2>${title}</h2><table class="chances">
     <thead><tr><th scope="col">token</th><th scope="col">${titles[0]}</th><th scope="col">${titles[1]}</th></tr></thead>
-    <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${tokenName(token, id)}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
+    <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row" title=${tokenName(token, id)}>${tokenName(token, id)}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
   </table>${isShort && html`<p class="note">${"<"}: not among the ${before.length} most probable</p>`}</section>`;
 }

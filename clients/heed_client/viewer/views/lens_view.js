@@ -230,7 +230,7 @@ function Guesses({ lens, cell: { row, column }, isHeld }) {
   return html`<section class="guesses" aria-label="most likely tokens"><h2 role=${isHeld ? "status" : undefined}>${placeIn(lens, { row, column })}</h2>
     <table class="chances"><tbody>${guesses.map(
       ({ word, probability }) =>
-        html`<tr><th scope="row">${word}</th><td><${Chance} share=${probability / guesses[0].probability}>${percent(probability)}<//></td></tr>`,
+        html`<tr><th scope="row" title=${word}>${word}</th><td><${Chance} share=${probability / guesses[0].probability}>${percent(probability)}<//></td></tr>`,
     )}</tbody></table>
     ${lens.before && html`<p>Without the change: “${lens.before[row][column][0].word}” ${percent(lens.before[row][column][0].probability)}.</p>`}
     <p>${rank === null || next === null ? "The text ends here: no token to compare with." : html`The ${lens.isMasked ? "token itself" : "next token"}, “${next}”, has rank <b>${rank}</b> of ${lens.vocabulary}.`}</p>
