@@ -139,7 +139,15 @@ def test_the_query_the_keys_and_the_products_have_legends(open_page, heed):
         low, middle, high = legend.locator("small").all_inner_texts()
         assert (number(low), middle) == (-number(high), "0")
         assert number(high) == pytest.approx(np.abs(numbers).max(), rel=5e-3)
-    expect(page.get_by_role("columnheader", name="key vector k")).to_be_visible()
+    for column, title in enumerate(("query vector q", "key vector k", "q × k")):
+        header = page.get_by_role("columnheader", name=title)
+        expect(header).to_be_visible()
+        expect(header.locator(".legend")).to_have_count(1)
+        ends = [
+            (box["x"], box["x"] + box["width"]) for box in (header.bounding_box(), legends.nth(column).bounding_box())
+        ]
+        strip = page.locator(".neurons tr:has(.strip):last-child .strip").nth(max(0, column - 1)).bounding_box()
+        assert strip["x"] - 10 <= ends[0][0] < ends[1][0] < ends[1][1] <= strip["x"] + strip["width"] + 20  # above it
 
 
 def test_a_block_that_multiplies_no_queries_and_keys_has_no_such_view(open_page):

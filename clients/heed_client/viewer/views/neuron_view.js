@@ -17,7 +17,7 @@ import { usePromise, useShown } from "heed/views/hooks.js";
 /** @typedef {{name: string, place: number, number: number, left: number, top: number}} Pointed  a number of a vector */
 
 export const COLOURS = `${signedNote()} The query, the keys and the products each have a scale of their own.`;
-const SCALE = "query times the scale (1/√dₖ in most models): the products of a key add up to its score";
+const SCALE = "The query is times the scale (1/√dₖ in most models): the products of a key add up to its score.";
 const CHOOSE = hint("Click a word to choose the query.", "Tap a word to choose the query.");
 const HINT = hint("Click a key to keep its score above the table.", "Tap a key to see its score above the table.");
 const TIP = 224; // px, the widest tip
@@ -70,7 +70,7 @@ function Neurons({ attention, settings, set, run, query }) {
   const options = () => Object.fromEntries(attention.rows.map((label, place) => [place, numbered(label, place)]));
   return html`<div class="tools">
       ${isLong && html`<${Choice} label="query" value=${query} options=${options()} onChange=${choose} />`}
-      <span>${COLOURS} ${!isLong && CHOOSE} ${HINT}</span>
+      <span>${!isLong && CHOOSE} ${HINT}</span>
     </div>
     ${!isLong && html`<${Line} labels=${attention.rows} name="query" isNamed=${true} query=${query} held=${null} onClick=${choose} />`}
     ${error && html`<p role="alert">${error.message}</p>`}
@@ -84,9 +84,8 @@ function Neurons({ attention, settings, set, run, query }) {
       }}>
       <colgroup><col /><col /><col /><col /><col /></colgroup>
       <thead>
-        <tr><th scope="row">${title(query)}</th>
-          <td>${strip("query vector q", "q", value.query, 0)}</td>
-          <td colspan="3"><div class="colours">${legend(0)}<small>${SCALE}</small></div></td></tr>
+        <tr><td></td><th scope="col"><div class="colours">query vector q${legend(0)}</div></th></tr>
+        <tr><th scope="row">${title(query)}</th><td>${strip("query vector q", "q", value.query, 0)}</td></tr>
         <tr><th scope="col">key</th>
           <th scope="col"><div class="colours">key vector k${legend(1)}</div></th>
           <th scope="col"><div class="colours">q × k${legend(2)}</div></th><th scope="col">sum</th>
@@ -105,7 +104,7 @@ function Neurons({ attention, settings, set, run, query }) {
         </tr>`,
       )}</tbody></table>
       ${pointed && html`<div class="tip" style=${{ transform: `translate(${pointed.left}px, ${pointed.top}px)` }}>${pointed.name} [${pointed.place}] = ${significant(pointed.number)}</div>`}</div>
-      <p class="note">${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
+      <p class="note">${COLOURS} ${SCALE} ${shown.length < value.keys.length && `The ${shown.length} keys with the largest weights of ${value.keys.length}. `}A sum is
         the score before softcap, biases and masks; the weights are the softmax of the scores of keys that are not masked.</p>`
     }`;
 }
