@@ -158,7 +158,8 @@ def test_every_head_is_measured(open_page, heed):
 def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
     page = open_page(f"{MODEL}&ablated=[[0,1]]", viewport={"width": 1440, "height": 900})
     maps, numbers = page.locator(".results .sides"), page.locator(".effect")
-    expect(maps).to_be_visible()
+    canvases = maps.locator(".heat-map canvas:first-child")
+    until(lambda: canvases.count() == 3 and min(one.bounding_box()["height"] for one in canvases.all()) > 150)  # drawn
     place = maps.bounding_box()
     answered, waiting = 1, []
 
@@ -232,6 +233,19 @@ def test_the_first_line_is_where_other_views_have_it(open_page, width):
     gap = "(view) => view.firstElementChild.getBoundingClientRect().top - view.getBoundingClientRect().top"
     assert page.eval_on_selector(".view.ablate", gap) < 1
     expect(page.locator("[data-kind=switch]").first).to_have_css("border-top-color", "rgba(0, 0, 0, 0)")  # it is on
+
+
+def test_a_narrow_window_has_no_gaps_above_the_headline_and_below_the_map(open_page):
+    page = open_page(f"{MODEL}&ablated=[[0,1]]", viewport={"width": 390, "height": 844}, closed=True)
+    changes, note = page.locator(".results .changes"), page.locator(".ablate > .note").first
+    expect(changes).to_be_visible()
+    box = note.bounding_box()
+    line = note.evaluate("(note) => parseFloat(getComputedStyle(note).lineHeight)")
+    assert box["height"] == pytest.approx(2 * line, abs=1)
+    assert page.locator(".ablate > .headline").bounding_box()["y"] - box["y"] - box["height"] < 20
+    canvas = page.locator(".results canvas").first
+    below = "(changes, canvas) => changes.getBoundingClientRect().top - canvas.getBoundingClientRect().bottom"
+    until(lambda: -36 < changes.evaluate(below, canvas.element_handle()) < 0)
 
 
 def test_the_numbers_are_saved(open_page, answers):
