@@ -2,6 +2,7 @@
 import { html } from "vendor/preact.js";
 import { isOfWeights, percent, points, valueText, visible } from "heed/data/display.js";
 import { nameIn } from "heed/data/picture.js";
+import { isLeftOut, leftOut } from "heed/data/ranking.js";
 import { LEAST } from "heed/server/ablation.js";
 import { focusTab } from "heed/views/controls.js";
 import { HINT } from "heed/views/selection.js";
@@ -11,16 +12,18 @@ import { HINT } from "heed/views/selection.js";
 const LISTED = 5;
 const DIGITS = 4; // of percentages that are almost alike
 
-/** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings}} Props */
+/** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings, isComparison?: boolean}} Props
+ *    `isComparison`: nothing changes between the sides */
 
-/** The places of the largest changes, among all visible words or the pinned ones.
- *  @param {Pick<Props, "attention" | "change" | "settings">} props */
-function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings } }) {
+/** The places of the largest changes, among all visible words or the pinned ones; a comparison leaves out some others.
+ *  @param {Pick<Props, "attention" | "change" | "settings" | "isComparison">} props */
+function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings }, isComparison }) {
   const { n, values } = change;
   const size = (/** @type {number} */ place) => Math.abs(values[place]);
   const looks = /** @type {Props["settings"]} */ ({ ...settings, query, key });
-  const queries = visible(rows, looks).filter((i) => query === null || i === query);
-  const keys = visible(columns, looks).filter((j) => key === null || j === key);
+  const listed = (/** @type {typeof rows} */ labels, /** @type {number | null} */ pinned) =>
+    visible(labels, looks).filter((i) => (pinned === null ? !isComparison || !isLeftOut(labels[i]) : i === pinned));
+  const [queries, keys] = [listed(rows, query), listed(columns, key)];
   /** @type {number[]} */
   const places = [];
   for (const i of queries)
@@ -71,20 +74,23 @@ export function LargestDifference(props) {
     nameIn(props.attention, props.settings, axis, place);
   const word = query !== null ? name("rows", query) : key !== null ? name("columns", key) : "";
   const [place] = largestOf(props);
+  const ignored = isPair
+    ? ""
+    : leftOut({ isSelf: false, rows: props.attention.rows, columns: props.attention.columns }).trim();
   if (place === undefined)
-    return html`<p class="headline largest-change">No weight${isPair ? " of the pinned pair" : word && ` of ${word}`} differs</p>`;
+    return html`<p class="headline largest-change">No weight${isPair ? " of the pinned pair" : word && ` of ${word}`} differs <small>${ignored}</small></p>`;
   const start = isPair ? "" : `Largest difference${word && ` ${query === null ? "to" : "from"} ${word}`}: `;
-  return html`<p class="headline largest-change">${start}${sentence(props, place, ["first", "second"])}</p>`;
+  return html`<p class="headline largest-change">${start}${sentence(props, place, ["first", "second"])}${ignored && html` <small>${ignored}</small>`}</p>`;
 }
 
 /** The largest changes; in a comparison those after the sentence above. With a query and a key pinned, the others of the query.
- *  @param {Props & {isComparison: boolean, set: import("heed/views/hooks.js").Set | null}} props  `isComparison`: nothing
- *    changes between the sides; `set` unpins, null: it is done elsewhere */
-export function Changes({ isComparison, set, ...props }) {
-  const { query, key } = props.settings;
+ *  @param {Props & {set: import("heed/views/hooks.js").Set | null}} props  `set` unpins, null: it is done elsewhere */
+export function Changes({ set, ...props }) {
+  const { isComparison, settings: pinned } = props;
+  const { query, key } = pinned;
   const isPair = query !== null && key !== null;
   const [pair] = isPair ? largestOf(props) : [];
-  const settings = isPair ? { ...props.settings, key: null } : props.settings;
+  const settings = isPair ? { ...pinned, key: null } : pinned;
   const places = largestOf({ ...props, settings }).filter((place) => place !== pair);
   const first = places.slice(0, LISTED - 1);
   if (isComparison) {

@@ -5,7 +5,7 @@ import { briefly } from "heed/data/picture.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
 import { Changes, largestChangeOf, LargestDifference } from "heed/views/changes.js";
 import { rootSize, useSize } from "heed/views/draw/canvas.js";
-import { AROUND, besideOf, LINE, WITH_BARS, WITHOUT_WORDS } from "heed/views/draw/heat_map.js";
+import { AROUND, besideOf, LINE, WITHOUT_WORDS } from "heed/views/draw/heat_map.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
 import { HINT, Selection } from "heed/views/selection.js";
@@ -14,7 +14,7 @@ import { HINT, Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/comparison.js").One} One */
 
 const [IN_A_ROW, IN_ROW_OF_RESULTS] = [1088, 768]; // px from which the three maps are in a row, with the words of the queries once
-const [OTHERS, OTHERS_OF_RESULTS] = [480, 544]; // px of what is above and below the maps in a row
+const [OTHERS, OTHERS_OF_RESULTS] = [468, 544]; // px of what is above and below the maps in a row
 const BETWEEN = 16; // px between two maps of texts of two lengths
 const NARROWEST = 0.75; // of the columns of the longer text, for the title of the other
 const TIMES = 1.5; // as wide as the maps before and after is that of the change
@@ -26,7 +26,7 @@ const MANY = 24; // rows; of more not each has its word in a narrow map
 function columnsOf(maps, settings, names, width) {
   const counts = maps.map(({ columns }) => visible(columns, settings).length);
   const shares = counts.map((count) => Math.max(count, NARROWEST * Math.max(...counts)));
-  const around = names + WITH_BARS;
+  const around = names + WITHOUT_WORDS;
   const cell = (width - maps.length * around) / shares.reduce((sum, share) => sum + share);
   return { cell, widths: shares.map((share) => `${Math.floor(around + share * cell)}px`).join(" ") };
 }
@@ -113,8 +113,9 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     isSame,
     hasZoom: (isWithList ? isFirst : isLast) || !isSame,
     cell: unequal?.cell,
+    hasBars: !isComparison && !isRow,
     wordsBeside: unequal ? names : !isRow ? undefined : isFirst || (isComparison && isLast) ? names : 0,
-    ...(isWithList ? { lowest: Infinity, times: isFirst ? TIMES : 1, hasBars: false } : {}), // rows of one height
+    ...(isWithList ? { lowest: Infinity, times: isFirst ? TIMES : 1 } : {}), // rows of one height
   });
   const side = (/** @type {One & {set: Set}} */ one, hint = "", isFirst = false, isLast = false) => html`
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} hasLegend=${!isRow || top === null || one !== second}

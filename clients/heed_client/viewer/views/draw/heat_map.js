@@ -88,9 +88,6 @@ const rimOf = (hasBars) => (hasBars ? BAR : 0) + GAP + 1;
 /** px around the cells of a map without bars and without the words of the queries. */
 export const WITHOUT_WORDS = GAP + rimOf(false);
 
-/** px around the cells of a map without the words of the queries. */
-export const WITH_BARS = GAP + rimOf(true);
-
 /** px beside the cells for the words of the queries. @param {string[]} rows @param {number} [size]  of the font, 1 = small */
 export const besideOf = (rows, size = 1) => Math.min(WORDS_BESIDE * size, 14 + 7 * size * longest(rows));
 
