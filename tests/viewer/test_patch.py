@@ -111,7 +111,7 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
     places = page.get_by_role("list", name="places by change").get_by_role("button")
     expect(places.first).to_contain_text(f"into layer {layer}, “{WORDS[position]}”")
     click_cell(page, 1, 2, (2, 7))
-    expect(page.locator(".pinned .headline")).to_contain_text(f"{answer['values'][1][2]:.4g}".replace("-", "−"))
+    expect(page.locator(".effect .headline")).to_contain_text(f"{answer['values'][1][2]:.4g}".replace("-", "−"))
     assert violations(page) == []
 
 
@@ -133,19 +133,24 @@ def test_a_large_window_has_high_rows(open_page, url):
         expect_measured(page, 14)
         drawn(page)
         heights.append(page.locator(HEAT_MAP).bounding_box()["height"])
-    assert heights[0] < heights[1] < heights[2] == pytest.approx(heights[3], rel=0.1), heights
+    assert heights[0] < 2 * 95 < heights[1] < heights[2] == pytest.approx(heights[3], rel=0.1), heights
 
 
 def test_a_pinned_cell_is_told_beside_the_grid_which_stays_in_its_place(open_page, url):
     link = urlencode({"model": "gpt", "text": TEXT, "view": "patch"})
     page = open_page(link, url=url, viewport={"width": 1600, "height": 900})
     expect_measured(page, 14)
+    expect(page.get_by_role("region", name="next tokens")).to_be_visible()  # of the strongest place
     before = page.locator(HEAT_MAP).bounding_box()
     click_cell(page, 1, 2, (2, 7))
     expect(page.get_by_role("region", name="next tokens")).to_be_visible()
-    after, pinned = page.locator(HEAT_MAP).bounding_box(), page.locator(".pinned").bounding_box()
+    after, pinned = page.locator(HEAT_MAP).bounding_box(), page.locator(".effect").bounding_box()
     assert after == before
     assert pinned["x"] >= after["x"] + after["width"]
+    unpin = page.get_by_role("button", name="unpin").bounding_box()
+    assert unpin["y"] == pytest.approx(page.locator(".effect .headline").bounding_box()["y"], abs=2)
+    chips = [chip.bounding_box()["width"] for chip in page.locator(".place .ranking button").all()]
+    assert len(set(chips)) == 1
     assert page.evaluate("document.documentElement.scrollHeight") <= 900
 
 
@@ -220,10 +225,17 @@ def test_a_click_shows_the_changed_next_tokens(open_patch, ask):
     assert json.loads(take(page, "JSON").path().read_text())["cell"] == [1, 2]
     page.locator(HEAT_MAP).focus()
     page.keyboard.press("Escape")
-    expect(page.get_by_role("region", name="next tokens")).to_have_count(0)
+    strongest = page.get_by_role("list", name="places by change").get_by_role("button").first.inner_text()
+    at = re.match("into layer .*”", strongest)[0]
+    expect(page.get_by_role("region", name="strongest place")).to_contain_text(at)
+    expect(page.get_by_role("button", name="unpin")).to_have_count(0)
+    layer, place = int(re.search(r"\d", at)[0]), WORDS.index(re.search("“(.+)”", at)[1])
+    changed = [{**PATCHED, "layers": layer, "positions": place}]
+    likely = ask("text", outputs=[], next_tokens=8, interventions=changed)["next_tokens"]
+    expect(page.get_by_role("region", name="next tokens")).to_contain_text(percent(likely[0]["probability"]))
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".pinned .headline")).to_contain_text("into layer 0, “the”")
+    expect(page.locator(".effect .headline")).to_contain_text("into layer 0, “the”")
 
 
 def test_another_position_is_measured(open_patch, ask):
@@ -266,7 +278,7 @@ def test_link_commands_and_saved_page_give_the_same(open_patch, open_page, open_
     assert next_tokens(saved) == rows
     np.testing.assert_array_equal(table(saved)[2], numbers[2])
     click_cell(saved, 0, 1, (4, 7))
-    expect(saved.locator(".pinned .headline")).to_contain_text("head 0, “the”")
+    expect(saved.locator(".effect .headline")).to_contain_text("head 0, “the”")
 
 
 def test_stop_ends_the_stream(open_patch):
@@ -326,7 +338,7 @@ def test_a_direction_is_added_and_its_strength_slides(open_patch, ask):
         added = {"at": "hidden", "add": {"text": OTHER, "minus": {"text": "the animal"}, "scale": scale}}
         answer = ask(intervention=added, over=BOTH)
         number = f"{answer['values'][1][3]:.4g}"
-        expect(page.locator(".pinned .headline b")).to_have_text(number)
+        expect(page.locator(".effect .headline b")).to_have_text(number)
         expect_measured(page, 14)
         np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-4, atol=1e-9)
     changed = [{**added, "layers": 1, "positions": 3}]
@@ -344,7 +356,7 @@ def test_an_edge_is_cut_from_the_view_that_shows_it(open_page, url, ask):
     assert page.evaluate("document.documentElement.scrollHeight") <= 900  # no pin makes the page longer
     page.get_by_role("button", name="cut this edge").click()
     expect_measured(page, 8)
-    expect(page.locator(".pinned .headline")).to_contain_text("layer 1, head 2")
+    expect(page.locator(".effect .headline")).to_contain_text("layer 1, head 2")
     cut = {"at": "weights", "queries": 6, "keys": 2, "scale": 0, "renormalize": True}
     answer = ask(intervention=cut, over={"layers": "all", "heads": "all"})
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-4, atol=1e-9)

@@ -205,6 +205,9 @@ export function pinnedIn({ indices: [rows, columns], choices: { cell } }) {
   return row >= 0 && column >= 0 ? { row, column } : null;
 }
 
+/** The row and column of the cell whose change is run alone: the pinned one, else the strongest of a measured grid. @param {Grid} grid */
+export const shownIn = (grid) => pinnedIn(grid) ?? (grid.status === "running" ? null : (ranked(grid)[0] ?? null));
+
 /** The settings that show one weight cut, in each head: the renormalised weight of a query and a key.
  *  @param {import("heed/server/api.js").Model} model @param {Settings} settings @returns {Partial<Settings> | null}  null: it cannot be */
 export function edgeCut(model, { kind, layer, head, query, key, patch }) {

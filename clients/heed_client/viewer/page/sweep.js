@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { hasKey, ServerError } from "heed/server/api.js";
 import { distance, outputOf } from "heed/server/ablation.js";
-import { choicesOf, hasPatch, predictsTokens, TOKENS } from "heed/data/patch.js";
+import { choicesOf, hasPatch, predictsTokens, shownIn, TOKENS } from "heed/data/patch.js";
 import {
   cellIntervention,
   changedOutput,
@@ -233,13 +233,15 @@ function sameness(aligned) {
   return `Both texts have the same tokens: ${why}.`;
 }
 
-/** The run with the pinned cell's change alone.
+/** The run with the change of the pinned or the strongest cell alone.
  *  @param {import("heed/views/hooks.js").Answer | null} answer @param {Settings} settings @param {Sweep | null} sweep @param {Grid | null} grid */
 function useCell(answer, settings, sweep, grid) {
-  const place = grid?.choices.cell ?? null;
-  const isThere = grid !== null && place !== null && place.every((index, i) => grid.indices[i].includes(index));
+  const place = useMemo(() => {
+    const cell = grid && shownIn(grid);
+    return cell && /** @type {[number, number]} */ ([grid.indices[0][cell.row], grid.indices[1][cell.column]]);
+  }, [grid]);
   const { value } = usePromise(async () => {
-    if (!answer || !sweep || !grid || !place || !isThere) return null;
+    if (!answer || !sweep || !grid || !place) return null;
     const { model, input } = answer;
     const { intervention: _, over: __, metric: ___, position = null, ...texts } = sweep.body;
     const one = cellIntervention(sweep.body, grid.axes, place);
@@ -265,6 +267,6 @@ function useCell(answer, settings, sweep, grid) {
       ...distance(row, Float32Array.from(rows[i])),
     }));
     return { sweep, run: /** @type {CellRun} */ ({ cell: place, tokens: null, outputs }) };
-  }, [sweep, isThere && String(place)]);
+  }, [sweep, String(place)]);
   return value && String(value.run.cell) === String(place) ? value : null;
 }

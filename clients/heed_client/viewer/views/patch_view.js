@@ -20,6 +20,7 @@ import {
   ranked,
   recovered,
   showGrid,
+  shownIn,
   signed,
   siteMeaning,
   siteTitle,
@@ -42,10 +43,11 @@ import { HeatMap } from "heed/views/matrix_view.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const LISTED = 6; // cells
-const [ROW, HIGHEST] = [30, 104]; // px of a row, at least and at most
-const LOWEST = 40; // px of a row of many columns
-const OF_WIDTH = 24; // between them a row is 1 / OF_WIDTH of the width of the window
-const TALLEST = 0.62; // of the window's height
+const [ROW, HIGHEST] = [30, 112]; // px of a row, at least and at most
+const LOWEST = 40; // px of a row of many columns in a narrow window
+const OF_WIDTH = 18; // between them a row is 1 / OF_WIDTH of the width of the window
+const WIDE = 800; // px of a window in which rows may be higher than columns are wide
+const [TALLEST, OTHER_TEXT] = [0.62, 90]; // of the window's height, less the px of another text
 const MOST = 20; // times a direction, by the slider
 const NEAR = 0.15; // of the legend: numbers closer than this would overlap
 const STOPS = 16; // of the gradient
@@ -60,7 +62,7 @@ export function PatchView({ settings, set, sweep: { grid, aligned, cell, actions
       html`<p class="on-paper">${measurementOf(grid)}</p><div class=${actions && !actions.isCurrent ? "stale-grid" : ""}>
       <div class="places"><div><${Strongest} grid=${grid} /><${GridMap} grid=${grid} settings=${settings} change=${change} /></div>
       <div class="place"><div><${Largest} grid=${grid} change=${change} /></div>
-      <${Pinned} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div></div></div>`
+      <${Effect} grid=${grid} run=${cell} change=${change} hasRun=${actions !== null} /></div></div></div>`
     }`;
 }
 
@@ -223,10 +225,11 @@ function GridMap({ grid, settings, change }) {
   const hold = (/** @type {Partial<ViewProps["settings"]>} */ { query = null, key = null }) =>
     change({ cell: query === null || key === null ? null : [indices[0][query], indices[1][key]] });
   const row = Math.min(HIGHEST, Math.max(ROW, innerWidth / OF_WIDTH));
+  const tallest = innerHeight * TALLEST - (["from", "add"].includes(choices.action) ? OTHER_TEXT : 0);
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
   return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
-    height=${Math.min(innerHeight * TALLEST, shown.m * row + AROUND - BAR)} lowest=${shown.m * LOWEST} axes=${axes} masked="not measured" whole="whole grid" named=${named} base=${isIn ? unchanged : 0} hasBars=${false}
+    height=${Math.min(tallest, shown.m * row + AROUND - BAR)} lowest=${shown.m * (innerWidth < WIDE ? LOWEST : HIGHEST)} axes=${axes} masked="not measured" whole="whole grid" named=${named} base=${isIn ? unchanged : 0} hasBars=${false}
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
     label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
 }
@@ -297,16 +300,17 @@ function Largest({ grid, change }) {
 }
 
 /** @param {{grid: Grid, run: import("heed/page/sweep.js").CellRun | null, change: (changes: Partial<Choices>) => void, hasRun: boolean}} props */
-function Pinned({ grid, run, change, hasRun }) {
-  const pinned = pinnedIn(grid);
-  if (!pinned)
-    return html`<p class="note">${hint("Point at a cell to see its number", "Tap a cell to see its number")}${hasRun ? hint("; click it to see what the model answers with this change", ", and what the model answers with this change") : ""}.</p>`;
-  const value = grid.values[pinned.row][pinned.column];
-  const isOwn = run !== null && String(run.cell) === String(grid.choices.cell);
-  return html`<section class="pinned" aria-label="pinned place">
-    <p class="headline" role="status">${cellTitle(grid, pinned)} ${value !== null && html`<b>${number(value)}</b> <small>${valueText(grid, value).split(", ").slice(1).join(", ")}</small>`}
-      <button onClick=${() => change({ cell: null })}>unpin</button></p>
+function Effect({ grid, run, change, hasRun }) {
+  const cell = shownIn(grid);
+  const isPinned = pinnedIn(grid) !== null;
+  const told = html`<p class="note">${hint("Point at a cell to see its number", "Tap a cell to see its number")}${hasRun ? hint("; click it to see what the model answers with this change", ", and what the model answers with this change") : ""}.</p>`;
+  if (!cell) return told;
+  const value = grid.values[cell.row][cell.column];
+  const isOwn = run !== null && String(run.cell) === String([grid.indices[0][cell.row], grid.indices[1][cell.column]]);
+  return html`<section class="effect" aria-label=${isPinned ? "pinned place" : "strongest place"}>
+    <div class="effect-head"><p class="headline" role="status">${cellTitle(grid, cell)} ${value !== null && html`<b>${number(value)}</b> <small>${valueText(grid, value).split(", ").slice(1).join(", ")}</small>`}</p>
+      ${isPinned && html`<button onClick=${() => change({ cell: null })}>unpin</button>`}</div>
     <div class=${isOwn && run.isStale ? "stale-grid" : ""}>${isOwn && run.tokens && html`<${NextTokens} ...${run.tokens} />`}
-    ${isOwn && run.outputs && html`<${OutputChanges} each=${run.outputs} />`}</div>
+    ${isOwn && run.outputs && html`<${OutputChanges} each=${run.outputs} />`}</div>${!isPinned && told}
   </section>`;
 }

@@ -9,7 +9,7 @@
  */
 
 export const WIDEST = 192; // px of a cell at zoom 1
-const TALLEST = 96;
+const TALLEST = 112;
 const LOWEST = 128; // px of a map of few rows
 export const LARGEST = 96; // px of a cell at the highest zoom
 
