@@ -65,7 +65,7 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     first = f"[CLS] ▲ {percent(row(last, 'cross_weights')[0])}"
     others = page.get_by_role("group", name="tokens other than patches")
     expect(others.get_by_role("button")).to_have_text([first])
-    legend = page.locator(".seen .tools .legend")
+    legend = page.locator(".of-patches .legend")
     expect(legend).to_contain_text("patches")
     expect(page.locator(".seen .beyond")).to_contain_text("▲ beyond the scale")
     expect(page.locator(".seen .picture-title").get_by_role("button", name="[CLS]")).to_be_visible()
@@ -112,7 +112,9 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     point(page, 6, click=True)
     expect(page).to_have_url(re.compile(f"seen={6 + 1}"))  # behind [CLS]
     expect(legend).to_be_visible()  # of the small pictures
-    expect(page.get_by_text("Click a generated word to rank the heads by its weights.")).to_be_visible()
+    heads = page.get_by_text("Click a generated word to rank the heads by its weights.").bounding_box()
+    tokens_of = page.get_by_text("Point at a generated word to see which tokens").bounding_box()
+    assert 0 < heads["y"] - tokens_of["y"] < 80  # one below the other
     assert seen.bounding_box() == box
     page.get_by_role("combobox", name="scale of").select_option("each word")
     expect(legend).to_be_hidden()  # no word is looked at
@@ -151,6 +153,31 @@ def point(page, patch, click=False):
         canvas.click(position=position)
     else:
         canvas.hover(position=position)
+
+
+def test_the_heads_of_a_pinned_word_begin_on_the_first_screen(open_page, readers, shared_server):
+    """The controls of the pictures are in one row; in a narrow window names are above their fields."""
+    fragment = f"model=mine&text={'+'.join(['who+sat+on'] * 4)}&view=generate&length=9&token=1"
+    window = {"width": 1440, "height": 900}
+    page = open_page(fragment, url=shared_server(readers("llava") / "models").url, closed=True, viewport=window)
+    expect_end(page)
+    labels = page.locator(".seen .tools label")
+    expect(labels).to_have_text([re.compile(name) for name in ("^each word as", "^scale of", "^colour strength")])
+    places = [label.bounding_box() for label in labels.all()]
+    assert len({round(box["y"] + box["height"] / 2, -1) for box in places}) == 1
+    title = page.get_by_role("region", name="picture of each word").get_by_role("heading")
+    expect(title).to_have_text("Each word with its largest weight on a patch, on its own scale")
+    page.get_by_role("combobox", name="scale of").select_option("all words")
+    expect(title).to_contain_text("all on one scale")
+    expect(page.locator(".selection b")).to_have_count(1)
+    assert page.locator(".selection").bounding_box()["height"] < 40
+    assert page.locator(".every-head .heat-map").bounding_box()["y"] < 900
+    page.set_viewport_size({"width": 390, "height": 844})
+    for name in ("length", "temperature"):
+        field = page.get_by_role("spinbutton", name=name).bounding_box()
+        label = page.locator(".tools label", has_text=name).bounding_box()
+        assert field["y"] - label["y"] > 14, name
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, shared_server):

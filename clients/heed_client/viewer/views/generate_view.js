@@ -65,13 +65,13 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
     hasPicture &&
     patches &&
     html`<${Choice} label="each word as" value=${settings.asRows ? "row" : "picture"} options=${FORMS} onChange=${(/** @type {string} */ form) => set({ asRows: form === "row" })} />`;
-  const alignment =
+  const alignment = (/** @type {unknown} */ legend = null) =>
     isDrawn &&
-    html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} patches=${patches}>${choice}<//>`;
-  const pictures =
-    choice &&
-    !settings.asRows &&
-    html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${picture} place=${place} point=${setPointed}>${choice}<//>`;
+    html`<${Alignment} attention=${attention} settings=${marked} set=${set} text=${text} patches=${patches}>${legend}<//>`;
+  const words = (/** @type {unknown} */ legend) =>
+    choice && settings.asRows
+      ? alignment(legend)
+      : html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${picture} place=${place} point=${setPointed}>${legend}<//>`;
   return html`
     ${
       actions &&
@@ -83,17 +83,17 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       text &&
       html`<div class="generation">
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} opening=${opening} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
-      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} point=${setPointed}>${pictures || alignment}<//>`}
+      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} choice=${choice}>${words}<//>`}
       <div class="beside-text" style=${{ "--rows": Math.min(MOST_RANKED, attention.layers * attention.heads) }}><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
         ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} isOther=${place !== ranked} leave=${() => setPointed(null)} />`}</div>
-      ${!hasPicture && alignment}</div>`
+      ${!hasPicture && alignment()}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
     ${isPinned && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
 }
 
 /** The matrix of all generated words; the patches in a prompt are one column, as the picture is beside it.
- *  @param {ViewProps & {text: GeneratedText, patches: ReturnType<typeof patchesIn>, children?: unknown}} props  the children are before the title */
+ *  @param {ViewProps & {text: GeneratedText, patches: ReturnType<typeof patchesIn>, children?: unknown}} props  the children are behind the title */
 function Alignment({ attention, settings, set, text, patches, children }) {
   const { shown } = useShown(attention, settings);
   const own = useMemo(
@@ -109,11 +109,11 @@ function Alignment({ attention, settings, set, text, patches, children }) {
   const title = isCross
     ? "Alignment: generated words down, source across"
     : children
-      ? "with the words before it"
+      ? "Each word and the words before it"
       : "Each generated word (down) and the words before it (across)";
   const hasScale = (!isCross || text.source?.length) && settings.query !== null && settings.hidePadding; // as the words
   const names = isCross ? {} : { masked: "a later word", hatched: "" };
-  return html`<section class="alignment" aria-label="alignment">${children}<h2>${title}</h2>
+  return html`<section class="alignment" aria-label="alignment"><h2>${title}</h2>${children}
     <${HeatMap} attention=${labels} settings=${settings} set=${set} shown=${own} legend=${hasScale ? "" : undefined}
       hasBars=${false} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} below=${BELOW} ...${names} /></section>`;
 }
@@ -333,7 +333,7 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
     : html`${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}`;
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
     <div class="passages-head"><p class="headline readout">${sentence(attention, settings, active, line, other, shown?.error)}</p>
-      <span style=${{ visibility: hasColours ? "" : "hidden" }}>${patches && hasPicture && html`<small>words; the picture: all patches</small>`}${legend}</span></div>
+      <span style=${{ visibility: hasColours ? "" : "hidden" }}>${patches && hasPicture && html`<small>words, and the sum of all patches</small>`}${legend}</span></div>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>

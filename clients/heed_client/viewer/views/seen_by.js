@@ -8,14 +8,14 @@ import { Legend } from "heed/views/draw/legend.js";
 import { edge, PatchDrawing, PatchNumbers, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
 import { isBeyond, Opacity, OtherTokens } from "heed/views/picture_view.js";
-import { highOf, WordPictures } from "heed/views/word_pictures.js";
+import { highOf } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void, children?: unknown}} Props
- *    `place` of the word that is looked at, `point` looks at another; the children are beside a picture in a prompt */
+/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, choice: unknown, children: (legend: unknown) => unknown}} Props
+ *    `place` of the word that is looked at; the children are the words beside the picture, `choice` is how they are drawn */
 
 const SCALES = { each: "each word", all: "all words" };
-const TALLEST = 0.45; // of the window's height, or all but so many px: the text is above
+const TALLEST = 0.42; // of the window's height, or all but so many px: the text is above
 const BESIDE = { picture: 490, text: 560 }; // px; with the prompt, the text is longer
 
 /** @param {Props} props */
@@ -27,7 +27,7 @@ export function SeenBy(props) {
 }
 
 /** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
-function Picture({ attention, settings, set, shown, picture: seen, place, point: pointAt, children }) {
+function Picture({ attention, settings, set, shown, picture: seen, place, choice, children }) {
   const { image, patches } = seen;
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -72,15 +72,11 @@ function Picture({ attention, settings, set, shown, picture: seen, place, point:
     place === null
       ? `Picture${key === null ? "" : `: ${inQuotes(attention.columns[key].text)} is selected`}`
       : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${isFirst || best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
+  const legend = html`<span class="of-patches" style=${{ visibility: hasScale ? "" : "hidden" }}><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></span>`;
   return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words">
-    <div class="tools"><${Opacity} settings=${settings} set=${set} />
-      <${Choice} label="scale of" value=${settings.oneScale ? "all" : "each"} options=${SCALES} onChange=${(/** @type {string} */ scale) => set({ oneScale: scale === "all" })} />
-      <span style=${{ visibility: hasScale ? "" : "hidden" }}><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></span></div>
-    ${
-      hasTokens
-        ? html`<${WordPictures} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} point=${pointAt} />`
-        : children
-    }</div>
+    <div class="tools">${choice}<${Choice} label="scale of" value=${settings.oneScale ? "all" : "each"} options=${SCALES} onChange=${(/** @type {string} */ scale) => set({ oneScale: scale === "all" })} />
+      <${Opacity} settings=${settings} set=${set} /></div>
+    ${children(legend)}</div>
     <div class="picture" style=${{ "--edge": `${beside}px` }}>
       <${PatchNumbers} drawing=${drawing} />
       <canvas ref=${canvas} style=${{ width: `${image.width * scale}px`, height: `${image.height * scale}px` }} role="img"

@@ -12,7 +12,7 @@ const WIDTH = 192; // px of a picture
 const MOST = 60; // pictures, around the selected word
 
 /** @typedef {ViewProps & {seen: import("heed/views/picture_view.js").Seen, place: number | null, point: (word: import("heed/views/generate_view.js").Word) => void, children?: unknown}} Props
- *    `place` of the word that is looked at, `point` looks at another; the children are before the title */
+ *    `place` of the word that is looked at, `point` looks at another; the children are behind the title */
 
 /** The value of the strongest colour of the pictures of all words; undefined = each has its own.
  *  @param {import("heed/data/display.js").Shown} shown @param {import("heed/views/picture_view.js").Patches} patches @param {ViewProps["settings"]} settings */
@@ -55,9 +55,9 @@ function Pictures({ attention, settings, set, shown, seen, place, point, childre
     if (top < frame.scrollTop) frame.scrollTop = top;
     else if (end > frame.scrollTop) frame.scrollTop = end;
   }, [place]);
-  const words =
-    rows.length > MOST ? `${all.length} of ${rows.length} words, with` : children ? "with" : "Each word, with";
-  return html`<section class="word-pictures" aria-label="picture of each word">${children}<h2>${words} the largest weight on a patch</h2>
+  const words = rows.length > MOST ? `${all.length} of ${rows.length} words` : "Each word";
+  const scales = settings.oneScale ? "all on one scale" : "on its own scale";
+  return html`<section class="word-pictures" aria-label="picture of each word"><h2>${words} with its largest weight on a patch, ${scales}</h2>${children}
     <div class="head-pictures" ref=${box}>${all.map(({ row, weights }) => {
       const best = strongest(weights, seen.patches);
       const on = () => point({ row, column: null });
