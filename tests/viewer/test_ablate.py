@@ -157,7 +157,7 @@ def test_every_head_is_measured(open_page, heed):
 
 def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):
     page = open_page(f"{MODEL}&ablated=[[0,1]]", viewport={"width": 1440, "height": 900})
-    maps, numbers = page.locator(".results .sides"), page.locator(".effect")
+    maps, numbers = page.locator(".results .sides"), page.locator(".head-effect")
     canvases = maps.locator(".heat-map canvas:first-child")
     until(lambda: canvases.count() == 3 and min(one.bounding_box()["height"] for one in canvases.all()) > 150)  # drawn
     place = maps.bounding_box()
@@ -218,7 +218,7 @@ def test_twelve_heads_fit_a_phone(open_page):
     page.locator(".ablation").evaluate("(grid) => grid.style.setProperty('--heads', 12)")
     assert grid.evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
     fits = "(number) => {number.textContent = '<0.1\u00a0%'; return number.scrollWidth <= number.clientWidth + 4;}"
-    assert all(number.evaluate(fits) for number in grid.locator(".effect").all())  # in the space between heads
+    assert all(number.evaluate(fits) for number in grid.locator(".head-effect").all())  # in the space between heads
     for switch in grid.locator("button").all():
         assert min(switch.bounding_box()["width"], switch.bounding_box()["height"]) >= 24
 

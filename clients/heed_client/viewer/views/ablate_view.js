@@ -31,7 +31,7 @@ import { SideBySide } from "heed/views/side_by_side.js";
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
 const LISTED = 8; // heads by change
-const MOST_EFFECTS = 6; // heads by effect
+const MOST_EFFECTS = 5; // heads by effect
 const RELATIVE = "‖after − before‖ / ‖before‖".replaceAll(" ", "\u00a0"); // no line break divides it
 
 /** @typedef {import("heed/server/ablation.js").Change} Change */
@@ -252,7 +252,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
               aria-label=${label} onClick=${() => toggle(layer, head)}>${state}</button>
-            ${isMeasured && html`<small class="effect" aria-hidden="true" style=${{ "--share": `${(100 * (effect ?? 0)) / most}%` }}>${effect !== null && percent(effect).replace("<\u00a0", "<")}</small>`}</td>`;
+            ${isMeasured && html`<small class="head-effect" aria-hidden="true" style=${{ "--share": `${(100 * (effect ?? 0)) / most}%` }}>${effect !== null && percent(effect).replace("<\u00a0", "<")}</small>`}</td>`;
         })}</tr>`,
       )}</tbody></table></div>
       ${ranked && html`<${EffectsList} layers=${layers} strongest=${ranked.slice(0, MOST_EFFECTS)} isOff=${isOff} toggle=${toggle} />`}${below}</div><div class="results">${children}</div></div>`;
