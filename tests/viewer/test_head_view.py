@@ -35,6 +35,7 @@ def test_lines_follow_the_pointer_the_focus_and_what_is_held(open_page):
     expect(by_tab).to_have_accessible_description("looks at old 100 %, it < 0.1 %, saw < 0.1 %")
     assert ends(page) == [3]
     queries.nth(1).click()
+    expect(page.locator(".selection li")).to_have_count(3)  # the others are "< 0.1 %", too
     page.mouse.move(5, 5)
     assert ends(page) == [4]
     page.keyboard.press("ArrowDown")

@@ -176,6 +176,7 @@ def test_pointer_and_keys_select_patches(open_model, vision):
     expect(headline).to_contain_text("row 3, column 5 looks most at")
     expect(headline.locator("b")).to_have_text(percent(weights[24, 1:].max()))
     expect_row(page, weights[0])  # it is not pinned
+    expect(selection).to_have_css("opacity", "0.4")  # as the headline is about another patch
     for said in (
         "row 1, column 2 looks at",
         "“[CLS]” (0) looks at",
