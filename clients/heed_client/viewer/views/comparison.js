@@ -107,6 +107,9 @@ export const ofDifference = (settings) => ({
   range: "matrix",
 });
 
+/** @type {Partial<Record<Settings["combine"], string>>} */
+const OF_ALL_HEADS = { mean: "mean of heads", max: "max of heads", rollout: "rollout" };
+
 /** The name of the head, or of the mean or sum of heads. @param {Attention} attention @param {Settings} settings */
 export function placeOf(attention, settings) {
   const { layers, axis } = attention;
@@ -115,13 +118,7 @@ export function placeOf(attention, settings) {
   const isOfLayers = combine === "rollout" || combine.startsWith("layers");
   const said = [
     layers > 1 && !isOfLayers && `${axis} ${layer}`,
-    combine === "mean" || combine === "max"
-      ? `${combine} of heads`
-      : combine === "rollout"
-        ? combine
-        : count > 1
-          ? `mean of ${count} heads`
-          : `head ${head}`,
+    OF_ALL_HEADS[combine] ?? (count > 1 ? `mean of ${count} heads` : `head ${head}`),
     combine.startsWith("layers") && `${combine.slice(7)} of layers`,
   ];
   return said.filter(Boolean).join(", ");
