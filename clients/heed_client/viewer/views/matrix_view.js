@@ -1,5 +1,5 @@
 // One matrix as a heat map that can be zoomed to its single cells.
-import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { DOT, isOfWeights, valueText, visible } from "heed/data/display.js";
 import { briefly, nameIn } from "heed/data/picture.js";
 import { palette } from "heed/data/palettes.js";
@@ -102,6 +102,7 @@ export function HeatMap({
   const dots = useRef(/** @type {HTMLElement | null} */ (null));
   const isShare = !legend && isOfWeights(settings.kind);
   const { width, screen } = useSize(frame);
+  const [topEdge, setTopEdge] = useState(0); // px from that of the page
   const theme = useTheme();
   const table = useMemo(
     () => palette(settings.palette, shown.isDiverging),
@@ -118,8 +119,7 @@ export function HeatMap({
       labels.map(({ text }) => briefly(text));
     const [left, above] = [beside.flatMap((one) => of(one.rows)), beside.flatMap((one) => of(one.columns))];
     const isAlone = beside.length === 0; // then it ends where the window does
-    const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
-    const rest = innerHeight - top - ((below || BELOW) * rootSize()) / 16;
+    const rest = innerHeight - topEdge - ((below || BELOW) * rootSize()) / 16;
     const low = own || innerHeight * (isAlone ? LOWEST : TALLEST);
     const isWhole = isAlone && !below && !own; // the page may be longer than the window
     const cells = shown.m <= MANY ? LINE * shown.m : Math.min(THIN * shown.m, HIGH);
@@ -131,7 +131,11 @@ export function HeatMap({
     const all = { rows: [...names.rows, ...left], columns: [...names.columns, ...above] };
     const size = { width: Math.max(1, width), height };
     return layout(shown, all, size, lowest, { most: counts, wordsBeside, times, hasBars, cell });
-  }, [names, width, screen, beside, own, below, lowest, wordsBeside, times, hasBars, cell, theme]); // with the theme the font may change
+  }, [names, width, screen, beside, own, below, lowest, wordsBeside, times, hasBars, cell, theme, topEdge]); // with the theme the font may change
+  useLayoutEffect(() => {
+    const box = beside.length === 0 ? frame.current?.getBoundingClientRect() : null;
+    if (box) setTopEdge(Math.round(box.top + scrollY)); // a longer headline makes the map lower
+  });
   const words = useMemo(() => new Words(), [plot]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
