@@ -211,12 +211,15 @@ function Pages({ lens, settings, change }) {
 function settledIn(lens, column) {
   const last = lens.guesses.length - 1;
   const [{ id, word }] = lens.guesses[last][column];
-  const row = lens.guesses.findLastIndex((layer) => layer[column][0].id !== id) + 1;
-  const first = lens.guesses.findIndex((layer) => layer[column][0].id === id);
-  const where = layerName(lens, row).replace(/^emb/, "the emb");
+  const isOf = (/** @type {Lens["guesses"][0]} */ layer) => layer[column][0].id === id;
+  const row = lens.guesses.findLastIndex((layer) => !isOf(layer)) + 1;
+  const first = lens.guesses.findIndex(isOf);
+  const name = (/** @type {number} */ at) => layerName(lens, at).replace(/^emb/, "the emb");
+  const where = name(row);
   if (first < row) {
-    const before = layerName(lens, first).replace(/^emb/, "the emb");
-    return `“${word}” is the most likely token of ${before}, but the prediction settles only ${row === last ? "in the last layer" : `from ${where} on`}.`;
+    const end = lens.guesses.findIndex((layer, at) => at > first && !isOf(layer)) - 1; // of the first layers that have it
+    const before = end > first ? `from ${name(first)} to ${name(end)}` : `of ${name(first)}`;
+    return `“${word}” is the most likely token ${before}, but the prediction settles only ${row === last ? "in the last layer" : `from ${where} on`}.`;
   }
   return row === last
     ? `“${word}” becomes the prediction only in the last layer.`
