@@ -42,7 +42,7 @@ export function Texts(props) {
     }</div>
     ${
       hasTarget &&
-      (isOpen || target || errors.text_target) &&
+      (isOpen || target || errors.text_target || (!isSecond && settings.view !== "generate")) &&
       html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"
       onText=${(/** @type {string} */ target) => set({ target })} />`
     }`;
