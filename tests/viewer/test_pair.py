@@ -134,6 +134,23 @@ def test_the_words_of_the_headline_are_marked_between_the_lines(open_page, weigh
     assert places == [["query", row + 1], ["key", column + 1]]
     page.locator(".word-lists [data-side=query]").nth(1).click()
     expect(marked).to_have_count(0)
+    page.get_by_role("group", name="words").get_by_role("button", name="mat").click()
+    expect(marked).to_have_text([re.compile("^the"), re.compile("^mat")])
+
+
+def test_other_views_open_the_head_that_model_shows_large(open_page):
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=model&head=3")
+    large, choice = page.locator(".thumbnail.large"), page.get_by_role("combobox", name="head", exact=True)
+    best = re.search("^head ([0-9])", page.locator(".ranking button").first.inner_text())[1]
+    expect(large).to_have_attribute("data-head", f"0.{best}")
+    page.get_by_role("tab", name="Matrix").click()
+    expect(choice).to_have_value(best)
+    other = str((int(best) + 1) % 4)
+    choice.select_option(other)
+    page.get_by_role("tab", name="Model").click()
+    expect(large).to_have_attribute("data-head", f"0.{other}")
+    page.get_by_role("tab", name="Head").click()
+    expect(choice).to_have_value(other)
 
 
 def test_words_of_a_long_text_are_ranked_by_rows_of_the_server(open_page, heed):

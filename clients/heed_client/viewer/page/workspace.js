@@ -97,15 +97,19 @@ export function Workspace({
     }),
     [settings, attention, name],
   );
+  const { layer, head } = within;
   const { view: View } = views[name];
   const [isOpen, setOpen] = useOpen("display");
   const [pointed, setPointed] = useState(/** @type {import("heed/views/pair_finder.js").Head | null} */ (null)); // in Model
+  useEffect(() => setPointed({ layer, head }), [layer, head]);
+  const open = (/** @type {Partial<Settings>} */ changes) =>
+    set(name === "model" ? { ...pointed, ...changes } : changes); // with the head that is shown large
   const hasDisplay = !["steps", "neurons", "patch"].includes(name); // whose colours are not those of weights
   const changed = changedLooks(within);
   const cut = extra.run && POINTED.includes(name) ? edgeCut(extra.run.model, within) : null;
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">
-      <${Tabs} views=${views} selected=${name} set=${set} />
+      <${Tabs} views=${views} selected=${name} set=${open} />
       ${
         hasDisplay &&
         html`<button aria-expanded=${isOpen} aria-controls="display" onClick=${() => setOpen(!isOpen)}>
