@@ -72,6 +72,11 @@ export function heldWeight({ rows, columns, isSelf }, settings, weightOf) {
   return best;
 }
 
+/** A head by its largest pair; empty if it has none. @param {number} layer @param {number} head @param {Pair | null | undefined} pair
+ *  @returns {Ranked[]} */
+export const rankedPair = (layer, head, pair) =>
+  pair ? [{ layer, head, weight: pair.value, other: null, row: pair.row, column: pair.column }] : [];
+
 /** Whether a head's largest weight is between a word and the one before or after it, as that of many heads is for any word.
  *  @param {Attention} attention @param {Pick<Settings, "query" | "key">} settings @param {Ranked} ranked */
 function isOfNeighbours({ isSelf, rows }, { query, key }, ranked) {

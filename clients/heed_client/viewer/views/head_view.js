@@ -2,7 +2,7 @@
 import { html, useMemo } from "vendor/preact.js";
 import { drawnHeads } from "heed/data/display.js";
 import { headColour } from "heed/data/palettes.js";
-import { largestPair } from "heed/data/ranking.js";
+import { inOrder, largestPair, rankedPair } from "heed/data/ranking.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { STRONGEST } from "heed/views/draw/lines.js";
 import { WordLists } from "heed/views/draw/word_lists.js";
@@ -25,8 +25,10 @@ export function HeadView({ attention, settings, set }) {
   if (!bundles) return html`<p class="note">…</p>`;
   const { rows, columns } = bundles[0].shown;
   const held = heldWord(settings, rows, columns);
-  const pairs = held ? [] : bundles.flatMap(({ shown }) => largestPair(shown, attention) ?? []);
-  const named = pairs.length ? pairs.reduce((best, pair) => (pair.value > best.value ? pair : best)) : null;
+  const { layer, query, key } = settings;
+  const pairs = bundles.flatMap(({ shown }, head) => rankedPair(layer, head, largestPair(shown, attention)));
+  const isPinned = query !== null && key !== null;
+  const named = isPinned ? { row: query, column: key } : held ? null : inOrder(attention, settings, pairs)[0];
   const isPair = attention.rows.some(({ part }) => part === 1) && attention.columns.some(({ part }) => part === 1);
   const isDrawn = (/** @type {number} */ query, /** @type {number} */ key) =>
     !isPair || parts === "both" || joins(attention.rows[rows[query]], attention.columns[columns[key]], parts);

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { drawnHeads, valueText } from "heed/data/display.js";
 import { briefly, nameIn } from "heed/data/picture.js";
-import { heldWeight, inOrder, largestPair, leftOut, rank } from "heed/data/ranking.js";
+import { heldWeight, inOrder, largestPair, leftOut, rank, rankedPair } from "heed/data/ranking.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
 import { drawn, useNumbers, usePromise, useReady, useShown } from "heed/views/hooks.js";
@@ -42,7 +42,7 @@ export function PairFinder({ attention, settings, set, point }) {
       isHeld
         ? html`<${Headline} attention=${attention} settings=${settings} best=${best ?? null} />`
         : settings.view === "model"
-          ? html`<p class="headline">${best ? html`<${Pair} attention=${attention} settings=${{ ...settings, combine: "none" }} pair=${best} />` : html`All heads <small>${RANK}</small>`}</p>`
+          ? html`<p class="headline">${best ? html`<${Pair} attention=${attention} settings=${{ ...settings, combine: "none" }} pair=${best} isRanked />` : html`All heads <small>${RANK}</small>`}</p>`
           : html`<${Largest} attention=${attention} settings=${settings} />`
     }
     ${
@@ -117,18 +117,14 @@ function Largest({ attention, settings }) {
   const one = shown && largestPair(shown, attention);
   const { value: several } = usePromise(async () => {
     if (heads.length < 2) return null;
-    const pairOf = async (/** @type {number} */ head) => {
-      const pair = largestPair(drawn(await attention.matrix(layer, head), attention, settings), attention);
-      return { head, value: -Infinity, ...pair };
-    };
-    const pairs = await Promise.all(heads.map(pairOf));
-    return pairs.reduce((best, pair) => (pair.value > best.value ? pair : best));
+    const shown = heads.map(async (head) => drawn(await attention.matrix(layer, head), attention, settings));
+    const pairs = (await Promise.all(shown)).map((one, i) => rankedPair(layer, heads[i], largestPair(one, attention)));
+    return inOrder(attention, settings, pairs.flat())[0] ?? null;
   }, [attention, layer, heads.join(), hideSpecial, hideFirst, hidePadding, renormalise]);
   const isOne = heads.length < 2;
-  const best = isOne ? one && { head, ...one } : several;
-  if (best?.row === undefined) return html`<p class="headline"></p>`;
-  const pair = { layer, other: null, weight: best.value, ...best };
-  return html`<p class="headline"><${Pair} attention=${attention} settings=${{ ...settings, heads: [] }} pair=${pair} error=${shown?.error} /></p>`;
+  const pair = isOne ? rankedPair(layer, head, one)[0] : several;
+  if (!pair) return html`<p class="headline"></p>`;
+  return html`<p class="headline"><${Pair} attention=${attention} settings=${{ ...settings, heads: [] }} pair=${pair} error=${shown?.error} isRanked=${!isOne} /></p>`;
 }
 
 /** Each head's largest weight, the largest first, if the small pictures have every weight.
@@ -140,17 +136,16 @@ function useLargest(attention, settings, isWanted) {
     if (!isWanted || !isWhole || !isSmall) return [];
     const all = Array.from({ length: layers * heads }, (_, i) => {
       const [layer, head] = [Math.floor(i / heads), i % heads];
-      const pair = largestPair(drawn(attention.small(layer, head), attention, settings), attention);
-      return pair ? [{ layer, head, weight: pair.value, other: null, row: pair.row, column: pair.column }] : [];
+      return rankedPair(layer, head, largestPair(drawn(attention.small(layer, head), attention, settings), attention));
     });
     return inOrder(attention, settings, all.flat());
   }, [attention, isWanted, isWhole, hideSpecial, hideFirst, hidePadding, renormalise]);
 }
 
-/** A pair of words, its weight and its head. @param {Omit<ViewProps, "set"> & {pair: Ranked, error?: number}} props */
-const Pair = ({ attention, settings, pair: { layer, head, row = 0, column = 0, weight }, error }) =>
+/** A pair of words, its weight and its head. @param {Omit<ViewProps, "set"> & {pair: Ranked, error?: number, isRanked?: boolean}} props  `isRanked`: it is of several heads */
+const Pair = ({ attention, settings, pair: { layer, head, row = 0, column = 0, weight }, error, isRanked = false }) =>
   html`<bdi>${nameIn(attention, settings, "rows", row)}</bdi> → <bdi>${nameIn(attention, settings, "columns", column)}</bdi>: <b>${valueText(settings.kind, weight, error)}</b>${" "}
-    <small>largest in ${placeOf(attention, { ...settings, layer, head })}${leftOut(attention, settings.view === "model")}. ${RANK}</small>`;
+    <small>largest in ${placeOf(attention, { ...settings, layer, head })}${leftOut(attention, isRanked)}. ${RANK}</small>`;
 
 /** The weight of the held pair in what is drawn; in Model in the first head of the ranking.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null}} props */

@@ -16,8 +16,8 @@ const MARGIN = 4; // words beyond those in sight that are in the document
 
 /**
  * @param {{bundles: Bundle[], attention: import("heed/data/attention.js").Attention, held: Word | null,
- *   named: {row: number, column: number} | null, hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean, hasAll: boolean}} props  `bundles` of one size;
- *   `named`: the pair in the headline; `hasAll`: while no word is selected, all lines are drawn
+ *   named?: {row?: number, column?: number} | null, hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean, hasAll: boolean}} props  `bundles` of one size;
+ *   `named`: the words of the headline, or the pinned ones; `hasAll`: while no word is selected, all lines are drawn
  */
 export function WordLists({ bundles, attention, held, named, hold, isDrawn, hasAll }) {
   const { m, n, rows, columns, error } = bundles[0].shown;
