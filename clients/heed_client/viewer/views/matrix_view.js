@@ -134,8 +134,8 @@ export function HeatMap({
   }, [names, width, screen, beside, own, below, lowest, wordsBeside, times, hasBars, cell, theme, topEdge]); // with the theme the font may change
   useLayoutEffect(() => {
     const box = beside.length === 0 ? frame.current?.getBoundingClientRect() : null;
-    if (box) setTopEdge(Math.round(box.top + scrollY)); // a longer headline makes the map lower
-  });
+    if (box) setTopEdge(Math.round(box.top + scrollY));
+  }, [names, width, screen, below ? {} : null]); // in Model always: there a longer headline makes the map lower
   const words = useMemo(() => new Words(), [plot]);
   /** The state that follows the pointer without rendering the page again. */
   const { current: live } = useRef({
