@@ -290,7 +290,8 @@ function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h
   const room = isRow ? plot.left : isLevel ? w : plot.top;
   const text = words.fit(context, (isRow ? rows : columns)[index], room - GAP - 2);
   context.save();
-  if (isRow) context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
+  const height = Math.max(font / 2, Math.min(plot.height - font / 2, (index + 0.5 - y) * h)); // not over the axis' name
+  if (isRow) context.translate(plot.left - GAP, plot.top + height);
   else moveAbove(context, plot, (index + 0.5 - x) * w);
   context.textAlign = isRow ? "right" : isLevel ? "center" : "left";
   context.textBaseline = "middle";
