@@ -84,6 +84,8 @@ function Text({ attention, settings, set, shown }) {
     const pointedAt = live.column === null ? live.hover : { direction: isSelf ? direction : side, index: live.column };
     link.mark(live.hover && (isSelf || live.hover.direction === side) ? live.hover.index : null);
     const other = (token?.direction ?? direction) === "from" ? "to" : "from";
+    const [pinned, places] = direction === "from" ? [key, columns] : [query, rows]; // the other word of a pinned pair
+    const pair = held && pinned !== null ? places.indexOf(pinned) : -1;
     for (const [name, text] of Object.entries(live.texts)) {
       const isOther = token !== null && (isSelf || name === other); // one text is both
       const [start, step] = token?.direction === "from" ? [token.index * n, 1] : [token?.index ?? 0, n];
@@ -93,7 +95,11 @@ function Text({ attention, settings, set, shown }) {
       text.draw(
         isAverage ? (index) => average.levels[index] : isOther ? (index) => levels[start + index * step] : () => NaN,
         colours,
-        [...(isOwn ? [token.index] : []), ...(isLinked ? [Number(live.column)] : [])],
+        [
+          ...(isOwn ? [token.index] : []),
+          ...(isOther && pair >= 0 ? [pair] : []),
+          ...(isLinked ? [Number(live.column)] : []),
+        ],
         live.mark,
       );
       text.chips.forEach((chip, index) =>
@@ -102,8 +108,6 @@ function Text({ attention, settings, set, shown }) {
     }
     const isOther =
       held && pointedAt && (isSelf ? pointedAt.index !== held.index : pointedAt.direction !== held.direction);
-    const [pinned, places] = direction === "from" ? [key, columns] : [query, rows]; // the other word of a pinned pair
-    const pair = held && pinned !== null ? places.indexOf(pinned) : -1;
     const parts = sentence(token, isOther ? pointedAt.index : pair < 0 ? null : pair);
     parts.forEach((text, i) => readout.current && (readout.current.children[i].textContent = text));
     readout.current?.classList.toggle("idle", token === null && !average);
