@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.support.waiting import until
 from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, percent, pixels, show, softmax, violations
 
+MARK = (29, 78, 137)  # red, green and blue of a ring
 WATCH_CHANGES = """() => {
   window.changed = new Set();
   const watch = (records) => records.forEach(({ target }) => window.changed.add(target.textContent));
@@ -126,6 +127,17 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     expect(largest).to_have_text(percent(weights[2].mean(0).max()))
     expect(of_heads).to_have_text(percent(weights.mean(1).max()))
     assert violations(page) == []
+
+
+def test_both_words_of_a_pinned_pair_have_a_ring(open_page):
+    def rings(pinned: str) -> int:
+        """The pixels of rings around chips."""
+        page = open_page(f"model=bert&text=the old ship saw an old sea&view=tokens&{pinned}")
+        expect(page.locator(".readout b")).to_contain_text("%")
+        ring = pixels(page, ".chip-colours canvas")[:, :, :3] == MARK
+        return int(ring.all(axis=-1).sum())
+
+    assert rings("query=3&key=5") > 1.5 * rings("query=3") > 100
 
 
 def test_a_token_and_its_column_are_marked_together(open_page):
