@@ -17,6 +17,7 @@ from tests.support.waiting import until
 from tests.viewer.pages import choose, percent, softmax, take, violations
 
 MODEL = "model=encoder&view=ablate"
+RELATIVE = "‖after − before‖ / ‖before‖ of the whole output".replace(" ", "\u00a0", 4)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,8 @@ def test_every_head_is_measured(open_page, heed):
     expect(page.locator(".heads-tools")).to_contain_text("Below each head: the change of the output without it, in %")
     expect(page.get_by_role("heading", name="Largest effects: click to switch off")).to_be_visible()
     layer, head = divmod(int(shares.argmax()), 4)
-    said = f"The output moves most without layer {layer}, head {head}: {percent(shares.max())}"
+    most = percent(shares.max())
+    said = f"The output moves most without layer {layer}, head {head}: {most} {most}: {RELATIVE}"
     expect(page.locator(".ablate > .headline")).to_have_text(said)
     ranked = page.get_by_role("list", name="heads by effect").get_by_role("button")
     order = [f"layer {at // 4}, head {at % 4} " for at in np.argsort(-shares, axis=None)[:5]]
@@ -153,6 +155,40 @@ def test_every_head_is_measured(open_page, heed):
     table = np.array([line.split(",") for line in take(page, "CSV").path().read_text().split()])
     assert [*table[0]] == ["layer", "head", "off", "largest_change", "effect"]
     np.testing.assert_allclose(table[1:, 4].astype(float), shares.ravel(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_where_no_weights_change_the_output_has_their_place(open_page, heed, width):
+    """The headline has the measured effect of the head, not the change of a single token."""
+    request = {**heed.describe("encoder").example, "outputs": ["output"]}
+    masks = ([1] * 4, [1, 1, 0, 1])
+    before, after = (heed.attend("encoder", **request, head_mask=[[1] * 4, on]).output[0].astype(float) for on in masks)
+    whole = percent(np.linalg.norm(after - before) / np.linalg.norm(before))
+    shares = np.linalg.norm(after - before, axis=-1) / np.linalg.norm(before, axis=-1)
+    page = open_page(f"{MODEL}&layer=0&head=3", viewport={"width": width, "height": 900}, closed=True)
+    page.get_by_role("button", name="measure every head").click()
+    page.get_by_role("button", name=f"on {whole}: switch off layer 1, head 2").click()
+    tokens = page.get_by_role("region", name="change of the output").get_by_role("listitem")
+    expect(tokens).to_have_text([re.compile(rf"{percent(share)}$") for share in shares])
+    most = tokens.nth(int(shares.argmax())).locator("b").inner_text()
+    said = f"Without layer 1, head 2 the output changes by {whole}, most at “{most}"
+    headline = page.locator(".ablate > .headline")
+    expect(headline).to_contain_text(said)
+    expect(headline).to_contain_text(f": {percent(shares.max())} {whole}: {RELATIVE}")
+    expect(page.locator(".ablate > .note").first).to_contain_text("No weights change")
+    expect(page.locator(".thumbnail canvas")).to_have_count(8)
+    expect(page.locator(".thumbnail[aria-pressed=true]")).to_have_count(0)
+    bar = "(token) => parseFloat(getComputedStyle(token, '::after').width)"
+    widths = np.array([token.evaluate(bar) for token in tokens.all()])
+    np.testing.assert_allclose(widths / widths.max(), shares / shares.max(), atol=0.02)
+    grid = page.locator(".grid-of-heads").bounding_box()
+    first, last = tokens.first.bounding_box(), tokens.last.bounding_box()
+    if width == 390:
+        assert first["y"] > grid["y"] + grid["height"]
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    else:
+        assert first["x"] > grid["x"] + grid["width"]
+        assert last["y"] + last["height"] < 900
 
 
 def test_effects_are_shown_as_they_arrive_and_move_nothing(open_page):

@@ -124,8 +124,8 @@ export function measuredEffects({ model, settings, request }) {
   return known?.request === request && known.of === JSON.stringify(withoutHeads(settings)) ? known.effects : null;
 }
 
-/** @param {Output} before @param {Output} after */
-function moved(before, after) {
+/** The length of the change of the whole output, as a share of its length before. @param {Output} before @param {Output} after */
+export function moved(before, after) {
   let [change, whole] = [0, 0];
   before.rows.forEach((row, i) =>
     row.forEach((number, j) => {

@@ -7,6 +7,7 @@ import {
   effectsOf,
   keepEffects,
   LEAST,
+  moved,
   nextTokens,
   outputOf,
   runWhole,
@@ -15,6 +16,7 @@ import {
 import { format, isOfWeights, minus, percent, points, short } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
+import { nameIn } from "heed/data/picture.js";
 import { NextTokens } from "heed/views/chances.js";
 import { hint } from "heed/views/controls.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
@@ -32,11 +34,14 @@ import { SideBySide } from "heed/views/side_by_side.js";
 
 const LISTED = 8; // heads by change
 const MOST_EFFECTS = 5; // heads by effect
+const MOST_BARS = 60; // tokens
+const BARS = 20; // one below the other
 const RELATIVE = "‖after − before‖ / ‖before‖".replaceAll(" ", "\u00a0"); // no line break divides it
 
 /** @typedef {import("heed/server/ablation.js").Change} Change */
 /** @typedef {(number | null)[][]} Effects  of each head on the output [layers][heads], null if it is not measured yet */
 /** @typedef {{layer: number, head: number, effect: number}} Effect */
+/** @typedef {{each: {word: string, cosine: number, share: number}[], whole: number}} Move  of the output of each token, and of all of it */
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
  *    `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
@@ -69,7 +74,8 @@ export function AblateView({ attention, settings, set, run }) {
   const [opened, setOpened] = useState("0.0"); // a head that is shown without being chosen
   const [pointed, setPointed] = useState(""); // a head
   const at = pointed ? { ...settings, ...placeNamed(pointed) } : settings;
-  const shown = changeShown(changes, at, pointed !== "" || picked === nameOf(settings));
+  const isSteady = isReady && !(changes[0]?.largest > LEAST);
+  const shown = isSteady ? null : changeShown(changes, at, pointed !== "" || picked === nameOf(settings));
   const choose = (/** @type {{layer: number, head: number}} */ place) => {
     setPicked(nameOf(place));
     set({ layer: place.layer, head: place.head, combine: "none" });
@@ -91,28 +97,37 @@ export function AblateView({ attention, settings, set, run }) {
   const heads = isReady && shown && { attention, before, changes, shown, settings, set, choose };
   const outputs = same && part.value?.input === input && ablated.length > 0 ? part.value : null;
   const visibility = isCurrent ? "visible" : "hidden";
+  // The last layer changes no weights: this is known before the answer.
+  const isSame = isCurrent && isReady ? isSteady : wanted.ablated.every(([layer]) => layer === attention.layers - 1);
   const tokens =
     outputs && same?.tokens && outputs.tokens
       ? html`<${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(attention, run.settings)]} />`
       : null;
+  const moving = outputs && moveOf(attention.rows, same?.output ?? null, outputs.output);
   const changed =
-    outputs && html`<${Outputs} labels=${attention.rows} before=${same?.output ?? null} after=${outputs.output} />`;
-  const below = html`<div style=${{ visibility }}>${tokens ?? changed}</div>`;
+    outputs &&
+    (moving
+      ? html`<${OutputChanges} ...${moving} isLarge=${isSteady} />`
+      : html`<p class="note">The output is too large to compare here.</p>`);
+  const below = html`<div style=${{ visibility }}>${!isSteady && (tokens ?? changed)}</div>`;
+  const squares = isSame
+    ? "No weights change, because only heads of later layers see what a head adds. Each square: the head’s weights."
+    : `Each square: the head’s largest change of a weight${isOfWeights(settings.kind) ? ", in points" : ""}. In the map, orange is more, violet less.`;
   return html`<p class="note">${
     wanted.ablated.length
-      ? `Each square: the head’s largest change of a weight${isOfWeights(settings.kind) ? ", in points" : ""}. In the map, orange is more, violet less.`
+      ? squares
       : "A head that is switched off adds nothing to the output. Heads of later layers change, and so does the output."
   }</p>
     ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
-    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${setHeads} choose=${choose} setPointed=${setPointed} measured=${measured} below=${below}>
+    <${Grid} attention=${attention} before=${before} changes=${isCurrent ? changes : []} moving=${isCurrent && isSteady ? moving : null} isSame=${isSame} shown=${shown ?? null} settings=${grid} set=${setHeads} choose=${choose} setPointed=${setPointed} measured=${measured} below=${below}>
       ${
         wanted.ablated.length === 0
           ? attention.isWhole &&
             attention.isSmall &&
             html`<${LargeHead} attention=${attention} settings=${at} set=${set} />`
-          : html`<div style=${{ visibility }}>${heads && html`<${Head} ...${heads} /><${Ranking} ...${heads} />`}</div>`
+          : html`<div class=${isSteady ? "of-output" : ""} style=${{ visibility }}>${isSteady ? html`${changed}${tokens}` : heads && html`<${Head} ...${heads} /><${Ranking} ...${heads} />`}</div>`
       }<//>
-    <div style=${{ visibility }}>${tokens && changed}</div>`;
+    <div style=${{ visibility }}>${!isSteady && tokens && changed}</div>`;
 }
 
 /** The colours of a square. @param {number} share  of the largest change of all heads */
@@ -181,9 +196,23 @@ const rankedOf = (effects) =>
     .sort((one, other) => other.effect - one.effect);
 
 /** Layers x heads: a picture of what changes, in the layers after a head that is off, and a switch.
- *  @param {ViewProps & {before: Attention | null, changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, setPointed: (name: string) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
- *    `below` the grid, `children` beside it */
-function Grid({ attention, before, changes, shown, settings, set, choose, setPointed, measured, below, children }) {
+ *  @param {ViewProps & {before: Attention | null, changes: Change[], moving: Move | null, isSame: boolean, shown: Change | null, choose: (place: {layer: number, head: number}) => void, setPointed: (name: string) => void, measured: ReturnType<typeof useEffects>, below: unknown, children?: unknown}} props
+ *    `moving` where no weights change; `isSame`: the squares show weights; `below` the grid, `children` beside it */
+function Grid({
+  attention,
+  before,
+  changes,
+  moving,
+  isSame,
+  shown,
+  settings,
+  set,
+  choose,
+  setPointed,
+  measured,
+  ...more
+}) {
+  const { below, children } = more;
   useTheme(); // draws again when it changes
   const { layers, heads } = attention;
   const { ablated } = settings;
@@ -194,6 +223,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
   const without = (/** @type {(place: Place) => boolean} */ left) => ablated.filter((place) => !left(place));
   const toggle = (/** @type {number} */ layer, /** @type {number} */ head) =>
     set({ ablated: isOff(layer, head) ? without(([l, h]) => l === layer && h === head) : [...ablated, [layer, head]] });
+  const isFixed = isSame && ablated.length > 0; // no head has a change to show
   const current = shown ?? (ablated.length ? null : settings);
   const top = changes[0]?.largest ?? 0;
   const { effects, ranked, count } = measured;
@@ -220,7 +250,7 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
   const switched =
     ablated.length === 0 ? `all ${layers * heads} heads on` : `${ablated.length} of ${layers * heads} heads off`;
   const said = count === null ? switched : `${count} of ${layers * heads} heads measured`;
-  return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : ranked?.[0]} />
+  return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} moving=${moving} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : ranked?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${said}${isMeasured && ". Below each head: the change of the output without it, in %."}</span></div>
@@ -235,14 +265,14 @@ function Grid({ attention, before, changes, shown, settings, set, choose, setPoi
           const off = isOff(layer, head);
           const change = changes.find((one) => one.layer === layer && one.head === head);
           const isChanged = !off && change !== undefined && change.largest > LEAST;
-          const whole = ablated.length === 0 && attention.isWhole ? attention.small(layer, head) : null;
+          const whole = isSame && attention.isWhole ? attention.small(layer, head) : null;
           const effect = effects?.[layer][head] ?? null;
           const state = off ? "off" : "on";
           const label = `${state}${effect === null ? "" : ` ${percent(effect)}`}: switch off layer ${layer}, head ${head}`;
           return html`<td>
             <button class=${`thumbnail ${off ? "is-off" : ""}`} style=${isChanged ? squareOf(change.largest / top) : {}} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${current !== null && current.layer === layer && current.head === head}
               aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${sizeText(settings.kind, change.largest)}` : ""}`}
-              aria-disabled=${off} onClick=${() => off || choose({ layer, head })}>
+              aria-disabled=${off || isFixed} onClick=${() => off || isFixed || choose({ layer, head })}>
               ${
                 whole
                   ? html`<${Picture} matrix=${whole} attention=${attention} settings=${settings}
@@ -270,14 +300,22 @@ function LayerSwitch({ layer, isOff, set }) {
   return html`<button aria-label=${`layer ${layer}: ${name}`} onClick=${() => set(!isOff)}>${name}</button>`;
 }
 
-/** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, change?: Change | null, most?: Effect | null}} props */
-function Answer({ attention, settings, before, isWhole, change = null, most = null }) {
+/** The head that matters most, in a sentence. @param {{attention: Attention, settings: Settings, before: Attention | null, isWhole: boolean, moving: Move | null, change?: Change | null, most?: Effect | null}} props */
+function Answer({ attention, settings, before, isWhole, moving, change = null, most = null }) {
   const { layers, axis, rows, columns } = attention;
   const name = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
     `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
+  const ofWhole = (/** @type {number} */ effect) =>
+    html`<small>${percent(effect)}: ${RELATIVE} of the whole output</small>`;
   if (most)
-    return html`<p class="headline">The output moves most without ${name(most)}: <b>${percent(most.effect)}</b></p>`;
+    return html`<p class="headline">The output moves most without ${name(most)}: <b>${percent(most.effect)}</b> ${ofWhole(most.effect)}</p>`;
   if (isWhole) return html`<p class="headline">Switch a head off to see what changes</p>`;
+  if (moving) {
+    const shares = moving.each.map(({ share }) => share);
+    const top = shares.indexOf(Math.max(...shares));
+    const at = shares.length === rows.length && shares.length > 1 && moving.whole > 0;
+    return html`<p class="headline">Without ${headsOff(attention, settings).replace(/ off$/, "")} the output changes by <b>${percent(moving.whole)}</b>${at && html`, most at ${nameIn(attention, settings, "rows", top)}: <b>${percent(shares[top])}</b>`} ${ofWhole(moving.whole)}</p>`;
+  }
   if (!before || !change || !(change.largest > LEAST)) return html`<p class="headline"></p>`; // no click moves the grid
   const { n, values } = change.matrix;
   const place = values.findIndex((value) => Math.abs(value) === change.largest);
@@ -302,52 +340,51 @@ function Picture({ matrix, attention, settings, top }) {
 
 /** The heads that change most. @param {HeadsProps} props */
 function Ranking({ attention, changes, shown, settings, choose }) {
-  const nameIn = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
+  const name = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
     placeOf(attention, { ...settings, layer, head, combine: "none" });
   const listed = changes.filter(({ largest }) => largest > LEAST).slice(0, LISTED);
   return html`<section aria-label="heads by change"><h2>Largest change of a weight, by head</h2>
-    ${
-      listed.length
-        ? html`<ol class="ranking">${listed.map((one) => html`<li><button aria-current=${one === shown} onClick=${() => choose(one)}>${nameIn(one)} <b>${sizeText(settings.kind, one.largest)}</b></button></li>`)}</ol>`
-        : html`<p class="note">No weights change: only heads of later layers see what a head adds.</p>`
-    }</section>`;
+    <ol class="ranking">${listed.map((one) => html`<li><button aria-current=${one === shown} onClick=${() => choose(one)}>${name(one)} <b>${sizeText(settings.kind, one.largest)}</b></button></li>`)}</ol></section>`;
 }
 
 /** One head before and after. @param {HeadsProps} props */
-function Head({ attention, before, changes, shown, settings, set }) {
-  if (!(changes[0].largest > LEAST)) return null;
+function Head({ attention, before, shown, settings, set }) {
   const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
   const [first, second] = ablatedTitles(attention, own);
   return html`<section aria-label="selected head"><${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
     titles=${[first, second, `${placeOf(attention, own)}: change`]} /></section>`;
 }
 
-/** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
-function Outputs({ labels, before, after }) {
-  if (!before || !after) return html`<p class="note">The output is too large to compare here.</p>`;
-  if (before.rows.length !== after.rows.length) return null;
+/** How far the output moves; null if it is too large to be compared.
+ *  @param {import("heed/data/attention.js").Label[]} labels @param {import("heed/server/ablation.js").Output | null} before
+ *  @param {import("heed/server/ablation.js").Output | null} after @returns {Move | null} */
+function moveOf(labels, before, after) {
+  if (!before || !after || before.rows.length !== after.rows.length) return null;
   const hasWords = before.rows.length === labels.length;
   const each = before.rows.map((row, i) => ({
     word: hasWords ? labels[i].text : before.rows.length > 1 ? String(i) : "",
     ...distance(row, after.rows[i]),
   }));
-  return html`<${OutputChanges} each=${each} />`;
+  return { each, whole: moved(before, after) };
 }
 
-/** The change of the output of each token. @param {{each: {word: string, cosine: number, share: number}[]}} props */
-export function OutputChanges({ each }) {
+/** The change of the output of each token. @param {{each: Move["each"], whole?: number, isLarge?: boolean}} props  large: as bars */
+export function OutputChanges({ each, whole, isLarge = false }) {
   useTheme(); // draws again when it changes
   const top = Math.max(...each.map(({ share }) => share)) || 1;
   const colours = palette("auto");
+  const isBars = isLarge && each.length <= MOST_BARS;
+  const looks = (/** @type {number} */ level) =>
+    isBars ? { "--share": `${100 * level}%` } : { background: css(colours, level), color: textOn(colours, level) };
   return html`<section aria-label="change of the output"><h2>Change of the output${each.length > 1 && " of each token"}</h2>
-    <p class="note">${RELATIVE} of the ${each.length > 1 && "token’s "}vector.</p>
-    <ol class="chips">${each.map(
+    <p class="note">${RELATIVE} of the ${each.length > 1 && "token’s "}vector${whole !== undefined && each.length > 1 && `; whole output: ${percent(whole)}`}.</p>
+    <ol class=${isBars ? "bars" : "chips"} style=${{ "--rows": Math.ceil(each.length / Math.ceil(each.length / BARS)) }}>${each.map(
       ({
         word,
         cosine,
         share,
       }) => html`<li title=${`cosine similarity of the vectors before and after: ${minus(cosine.toFixed(4))}`}
-      style=${{ background: css(colours, share / top), color: textOn(colours, share / top) }}>
+      style=${looks(share / top)}>
       <b>${word}</b> ${percent(share)}</li>`,
     )}</ol></section>`;
 }
