@@ -101,6 +101,16 @@ def test_an_edited_number_is_run_again(open_page):
     np.testing.assert_allclose(cells(page, "output"), attend(q, k)[0] @ v, atol=ERROR)
 
 
+def test_an_edit_keeps_the_pair_that_is_shown(open_page):
+    page = open_page("model=scaled_dot_product&view=steps")
+    paste(page, query=[[1.0, 0.0]], key=[[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]], value=VALUE)
+    heading = page.get_by_role("heading", name="Query 0 and key 1, number by number")
+    expect(heading).to_be_visible()
+    page.get_by_role("textbox", name="query 0", exact=True).fill("-2")
+    wait_for(page, "weight", softmax(np.array([0, -2, 0]) / np.sqrt(2))[1])
+    expect(heading).to_be_visible()  # the other keys have larger weights
+
+
 def test_grouped_heads_and_a_masked_key(open_page):
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((1, 4, 2, 3)), rng.standard_normal((1, 2, 3, 3)), rng.standard_normal((1, 2, 3, 2))

@@ -27,7 +27,7 @@ export function StepsView({ attention, settings, set, run }) {
     [input, head, batch, query, settings.key],
   );
   const edit = (/** @type {string} */ name, /** @type {number} */ place, /** @type {number} */ number) => {
-    set({ random: null });
+    set({ random: null, query, key: settings.key ?? steps?.key ?? null }); // another key may get the largest weight
     setRequest((before) => {
       const fields = before ? fromRequest(model, before.fields).tensors : input.tensors;
       const data = fields[name].data.slice();
