@@ -270,6 +270,26 @@ def test_tensors_of_up_to_eight_columns_have_numbers_in_two_lines(open_page):
         assert max(columns) - min(columns) < 1
 
 
+def test_an_edit_and_the_output_of_short_vectors_are_on_the_first_screen(open_page):
+    page = open_page("model=scaled_dot_product&view=steps", closed=True, viewport={"width": 1440, "height": 900})
+    vectors = [page.get_by_role("list", name=name, exact=True) for name in ("query", "key", "products", "output")]
+    expect(vectors[3]).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") == 900
+    first, second, third, output = (vector.bounding_box() for vector in vectors)
+    assert first["y"] < second["y"] < third["y"]
+    assert output["x"] > first["x"] + first["width"]
+    assert output["y"] + output["height"] < 900
+    tensors = page.locator(".tensor")
+    cell = tensors.first.bounding_box()["width"]
+    page.set_viewport_size({"width": 2560, "height": 1440})
+    until(lambda: tensors.first.bounding_box()["width"] > 1.5 * cell)
+    right = tensors.last.bounding_box()
+    assert right["x"] + right["width"] < 2560
+    page.set_viewport_size({"width": 390, "height": 844})
+    until(lambda: len({vector.bounding_box()["x"] for vector in vectors}) == 1)  # one below the other
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_tensors_of_a_narrow_window_are_below_each_other_with_arrows_down(open_page):
     page = open_page("model=multi_head&view=steps&query=1&key=2", closed=True, viewport={"width": 1440, "height": 900})
     signs = page.locator(".stages .sign .katex-html")

@@ -19,7 +19,7 @@ import { Formula } from "heed/views/formula.js";
 
 const FEW = 8; // columns that have room for numbers
 const CELL = { least: 28, fair: 30, good: 34 }; // px of a column with numbers
-const WIDEST = 3.25; // rem of such a column
+const WIDEST = { least: 3.25, share: 0.04 }; // rem of such a column, or a share of the width
 const LONG = { least: 6, most: 10.5, share: 0.122 }; // rem of a tensor with more columns; or a share of the width
 const STACKED = 28; // rem; in less, the tensors are one below the other
 const DIGIT = 0.61; // of the size of the font
@@ -109,7 +109,13 @@ function widthsOf(lines, width) {
   const most = Math.max(LONG.most * rem, LONG.share * width);
   const long = Math.max(LONG.least * rem, Math.min(most, ...longest.filter(Number.isFinite)));
   const widest = parts.map(({ columns, longs, rest }) => (rest - longs * long) / columns);
-  return { long, column: Math.max(CELL.least, Math.min(WIDEST * rem, ...widest.filter(Number.isFinite))) };
+  return {
+    long,
+    column: Math.max(
+      CELL.least,
+      Math.min(Math.max(WIDEST.least * rem, WIDEST.share * width), ...widest.filter(Number.isFinite)),
+    ),
+  };
 }
 
 /** The rem of the sign before a tensor, or of the space before a pair. @param {Stage} stage @param {number} i  in its line */

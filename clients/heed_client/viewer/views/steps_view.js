@@ -13,6 +13,7 @@ import { StepsTensors } from "heed/views/steps_tensors.js";
 /** @typedef {import("heed/views/steps_tensors.js").Cell} Cell */
 
 const MAX_CELLS = 128; // of a vector
+const SHORT = 6; // numbers: two vectors are beside each other in a large window
 const FOLDED = 16; // of a longer one, until it is opened
 const FOLDED_NARROW = 7; // in a narrow window, in two rows with the button
 
@@ -90,12 +91,15 @@ function Pair({ steps, query, cells, cell, setCell }) {
     );
   };
   const leave = () => setCell(null);
-  return html`<ol class="steps" ref=${list} onPointerOver=${point} onPointerLeave=${leave} onFocusIn=${point} onFocusOut=${leave}>
+  const isShort = [steps.query.values, keyVector.values, scores, value?.values, output, joined].every(
+    (numbers) => (numbers?.length ?? 0) <= SHORT,
+  );
+  return html`<ol class=${`steps ${isShort ? "short" : ""}`} ref=${list} onPointerOver=${point} onPointerLeave=${leave} onFocusIn=${point} onFocusOut=${leave}>
     <${Step} title=${`query ${query}`} formula=${`Q[${query}]`} size=${steps.query.values.length}>${cells(steps.query, "query")}<//>
     <${Projected} name="query" letter="q" place=${query} values=${projected?.query} />
     ${keyVector.values.length > 0 && html`<${Step} title=${`key ${key}`} formula=${`K[${key}]`} size=${keyVector.values.length}>${cells(keyVector, "key")}<//>`}
     <${Projected} name="key" letter="k" place=${key} values=${projected?.key} />
-    ${products.length > 0 && html`<${Step} title="products of query and key" formula=${`${names[0]}[${query}] × ${names[1]}[${key}], number by number`} size=${products.length}><${Cells} label="products" values=${products} /><//>`}
+    ${products.length > 0 && html`<${Step} title="products of query and key" formula=${`${names[0]}[${query}] × ${names[1]}[${key}]`} size=${products.length}><${Cells} label="products" values=${products} /><//>`}
     <${Step} title="score and weight" formula=${`of query ${query} and key ${key}`}><ol class="chain">${chain.map(({ label, text, name, value }) => html`<li>${text} ${text && "="} <data class="result" aria-label=${label} value=${value}>${format(value)}</data><small>${name}${label === "score" && terms.length > 1 && ": the score"}</small></li>`)}</ol><//>
     ${
       power !== null &&
@@ -124,7 +128,7 @@ const Projected = ({ name, letter, place, values }) =>
 
 /** @param {{title: string, formula?: string, size?: number, children?: unknown}} props  `size` of a vector */
 const Step = ({ title, formula = "", size = 0, children }) => html`<li><div><h3>${title}</h3>
-  <small>${[size > 0 && `${size} numbers`, formula].filter(Boolean).join(", ")}</small></div><div class="step">${children}</div></li>`;
+  <small>${[size > SHORT && `${size} numbers`, formula].filter(Boolean).join(", ")}</small></div><div class="step">${children}</div></li>`;
 
 /** A number with up to four digits, and at least the decimals of the pictures. @param {number} number */
 function digitsOf(number) {
