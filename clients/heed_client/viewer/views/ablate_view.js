@@ -373,7 +373,7 @@ export function OutputChanges({ each, whole, isLarge = false }) {
   useTheme(); // draws again when it changes
   const top = Math.max(...each.map(({ share }) => share)) || 1;
   const colours = palette("auto");
-  const isBars = isLarge && each.length <= MOST_BARS;
+  const isBars = isLarge && each.length > 1 && each.length <= MOST_BARS;
   const looks = (/** @type {number} */ level) =>
     isBars ? { "--share": `${100 * level}%` } : { background: css(colours, level), color: textOn(colours, level) };
   return html`<section aria-label="change of the output"><h2>Change of the output${each.length > 1 && " of each token"}</h2>
