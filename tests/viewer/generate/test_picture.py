@@ -171,7 +171,13 @@ def test_the_heads_of_a_pinned_word_begin_on_the_first_screen(open_page, readers
     expect(title).to_contain_text("all on one scale")
     expect(page.locator(".selection b")).to_have_count(1)
     assert page.locator(".selection").bounding_box()["height"] < 40
-    assert page.locator(".every-head .heat-map").bounding_box()["y"] < 900
+    heads = page.get_by_role("region", name="every head").get_by_role("button")
+    expect(heads).to_have_count(4)
+    assert heads.first.bounding_box()["y"] < 900
+    heads.nth(2).click()
+    expect(page).to_have_url(re.compile("head=2"))
+    expect(heads.nth(2)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".every-head")).to_have_count(0)  # a column for each patch could not be read
     page.set_viewport_size({"width": 390, "height": 844})
     for name in ("length", "temperature"):
         field = page.get_by_role("spinbutton", name=name).bounding_box()

@@ -83,13 +83,13 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       text &&
       html`<div class="generation">
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} opening=${opening} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
-      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} choice=${choice}>${words}<//>`}
+      ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} hasHeads=${isPinned} choice=${choice}>${words}<//>`}
       <div class="beside-text" style=${{ "--rows": Math.min(MOST_RANKED, attention.layers * attention.heads) }}><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
         ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} isOther=${place !== ranked} leave=${() => setPointed(null)} />`}</div>
       ${!hasPicture && alignment()}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
-    ${isPinned && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
+    ${isPinned && !hasPicture && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
 }
 
 /** The matrix of all generated words; the patches in a prompt are one column, as the picture is beside it.

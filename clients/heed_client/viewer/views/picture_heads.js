@@ -1,7 +1,7 @@
 // The picture once for each head of a layer, coloured by the weights from or to the selected position.
 import { html } from "vendor/preact.js";
-import { coloured, strongest } from "heed/data/picture.js";
-import { valueText } from "heed/data/display.js";
+import { coloured, shareOfPatches, strongest } from "heed/data/picture.js";
+import { percent, valueText } from "heed/data/display.js";
 import { rootSize } from "heed/views/draw/canvas.js";
 import { inEveryHead, inEveryLayer } from "heed/views/every_head.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -17,11 +17,24 @@ const GAP = 12; // px between two pictures
 export const FEW = 4; // layers, whose pictures are beside those of the heads
 const [STRIP, HIGHER] = [72, 100]; // px of the height of the picture of a layer, of many or of few
 
-/** @typedef {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, height: number, hasLayers: boolean, weights: import("heed/data/picture.js").Weights}} Props
- *    `weights` of the large picture, `width` and `height` for all pictures in px, those of the layers, too, if it `hasLayers` */
+/** @typedef {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, height: number, hasLayers: boolean, weights: import("heed/data/picture.js").Weights, isWord?: boolean, hasShare?: boolean}} Props
+ *    `place` of a patch, or of a generated word if it `isWord`; with `hasShare` the share of the picture is said, too; `weights` of the large picture, `width` and `height` for all pictures in px, those of the layers, too, if it `hasLayers` */
 
 /** @param {Props} props */
-export function PictureHeads({ attention, settings, set, seen, place, table, width, height, hasLayers, weights }) {
+export function PictureHeads({
+  attention,
+  settings,
+  set,
+  seen,
+  place,
+  table,
+  width,
+  height,
+  hasLayers,
+  weights,
+  isWord,
+  hasShare,
+}) {
   const { layer, head, direction, combine } = settings;
   const { value } = usePromise(
     async () => ({ attention, layer, rows: await inEveryHead(attention, layer, place, direction) }),
@@ -35,15 +48,15 @@ export function PictureHeads({ attention, settings, set, seen, place, table, wid
     grid(attention.heads, width, height - below, seen.image),
   ];
   const { columns, side } = grids[Number(grids[1].side > grids[0].side)];
-  return html`<section class="picture-heads" aria-label="every head"><h2>Every head${where}, each on its own scale</h2>
+  return html`<section class="picture-heads" aria-label="every head"><h2>Every head${where}${isWord && " with its largest weight on a patch"}, each on its own scale</h2>
     <div class="head-pictures" style=${{ "--columns": columns, "--side": `${side}px` }}>${value.rows.map(
       (row, index) => {
         const own = coloured(row, weights.hidden, seen.patches, weights.isDiverging, settings);
         const best = strongest(own, seen.patches);
-        return html`<${SmallPicture} key=${index} seen=${seen} weights=${own} table=${table} opacity=${settings.opacity} width=${Math.max(SIDE, side)} place=${place}
+        return html`<${SmallPicture} key=${index} seen=${seen} weights=${own} table=${table} opacity=${settings.opacity} width=${Math.max(SIDE, side)} place=${isWord ? null : place}
         isShown=${index === head && combine === "none"} onClick=${() => set({ head: index, heads: [], combine: "none" })}>head ${index}${
-          best !== null && html`, up to <b>${valueText(settings.kind, own.values[best])}</b>`
-        }<//>`;
+          best !== null && html`${isWord ? " " : ", up to "}<b>${valueText(settings.kind, own.values[best])}</b>`
+        }${hasShare && html`<br />picture <b>${percent(shareOfPatches(own, seen.patches))}</b>`}<//>`;
       },
     )}</div></section>`;
 }

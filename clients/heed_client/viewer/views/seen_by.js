@@ -8,14 +8,16 @@ import { Legend } from "heed/views/draw/legend.js";
 import { edge, PatchDrawing, PatchNumbers, scaleOf } from "heed/views/draw/patches.js";
 import { useShown } from "heed/views/hooks.js";
 import { isBeyond, Opacity, OtherTokens } from "heed/views/picture_view.js";
+import { PictureHeads } from "heed/views/picture_heads.js";
 import { highOf } from "heed/views/word_pictures.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, choice: unknown, children: (legend: unknown) => unknown}} Props
- *    `place` of the word that is looked at; the children are the words beside the picture, `choice` is how they are drawn */
+/** @typedef {ViewProps & {picture: import("heed/views/picture_view.js").Seen, place: number | null, hasHeads: boolean, choice: unknown, children: (legend: unknown) => unknown}} Props
+ *    `place` of the word that is looked at; with `hasHeads` the picture is drawn for each head, too; the children are the words beside it, `choice` is how they are drawn */
 
 const SCALES = { each: "each word", all: "all words" };
 const TALLEST = 0.42; // of the window's height, or all but so many px: the text is above
+const HEADS = 136; // px of the height of the pictures of all heads, if they are in one row
 const BESIDE = { picture: 490, text: 560 }; // px; with the prompt, the text is longer
 
 /** @param {Props} props */
@@ -27,7 +29,7 @@ export function SeenBy(props) {
 }
 
 /** @param {Props & {shown: import("heed/data/display.js").Shown}} props */
-function Picture({ attention, settings, set, shown, picture: seen, place, choice, children }) {
+function Picture({ attention, settings, set, shown, picture: seen, place, hasHeads, choice, children }) {
   const { image, patches } = seen;
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -91,5 +93,6 @@ function Picture({ attention, settings, set, shown, picture: seen, place, choice
       html`<div class="beyond"><${OtherTokens} labels=${attention.columns} weights=${place === null ? null : weights} drawing=${drawing} table=${table} kind=${settings.kind} error=${shown.error} place=${settings.query === null ? key : null} onSelect=${hold} />
       ${place !== null && isBeyond(weights, drawing) && html`<span class="note">▲ beyond the scale</span>`}</div>`
     }</div></div>
+    ${hasHeads && place !== null && html`<${PictureHeads} attention=${attention} settings=${settings} set=${set} seen=${seen} place=${place} table=${table} width=${size.width} height=${HEADS} hasLayers=${false} weights=${weights} isWord=${true} hasShare=${!hasTokens} />`}
   </section>`;
 }
