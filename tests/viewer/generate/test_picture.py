@@ -111,13 +111,16 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     np.testing.assert_allclose(shares, [0.8 * (weight / high) ** 0.7 for weight in weights], atol=6e-3)
     point(page, 6, click=True)
     expect(page).to_have_url(re.compile(f"seen={6 + 1}"))  # behind [CLS]
-    expect(legend).to_be_visible()  # of the small pictures
-    heads = page.get_by_text("Click a generated word to rank the heads by its weights.").bounding_box()
-    tokens_of = page.get_by_text("Point at a generated word to see which tokens").bounding_box()
-    assert 0 < heads["y"] - tokens_of["y"] < 80  # one below the other
+    expect(legend).to_be_visible()
+    seven = [row(one, "cross_weights")[7] for one in answer["generated"]]
+    asker = tokens(answer)[int(np.argmax(seven))]  # the word that looks most at the patch is beside it
+    expect(page.locator(".seen .picture h2")).to_contain_text(f" of the attention of “{asker}”")
+    expect(page.get_by_role("region", name="next tokens").get_by_role("heading")).to_contain_text(f"“{asker}”")
+    expect(page.get_by_role("region", name="heads by weight").get_by_role("heading")).to_have_text(
+        re.compile(f"^Heads ranked by their weight from “{re.escape(asker)}”.* on row 1, column 2$")
+    )
     assert seen.bounding_box() == box
     page.get_by_role("combobox", name="scale of").select_option("each word")
-    expect(legend).to_be_hidden()  # no word is looked at
     assert "oneScale" not in fragment(page)
     numbers = page.locator(".patch-numbers small")  # beside the picture, so that they hide nothing of it
     side = box["width"] / COLUMNS
@@ -213,10 +216,10 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     assert new[0].get("y") not in lines  # no line has the end of the prompt and the generated words
     page.locator(".word.new").nth(1).hover()
     page.get_by_role("region", name="picture").get_by_role("img", name="the picture").click(position={"x": 10, "y": 10})
-    expect(page.get_by_text("Picture: row 0, column 0 is selected")).to_be_visible()
+    expect(page.locator(".seen .picture h2")).to_have_text(re.compile("^Picture: .* of the attention of “"))
     likely = page.get_by_role("region", name="next tokens")
-    expect(likely.get_by_role("heading")).to_have_text("Most likely tokens")  # of no word: the patch is looked at
-    expect(likely).to_contain_text("Point at a generated word")
+    asker = re.compile("^Most likely tokens in place of “")  # the word that looks most at the patch
+    expect(likely.get_by_role("heading")).to_have_text(asker)
     page.locator(".word.new").nth(1).hover()
     expect(likely.get_by_role("heading")).to_have_text(f"Most likely tokens in place of “{new[1].text}”")
     assert words[-1].startswith("bold: generated; no box: weight near 0")  # without a title, which is above the picture

@@ -105,6 +105,13 @@ export function lineOf({ m, n, rows, columns, values, high, isDiverging }, query
   return { isFrom, places: isFrom ? columns : rows, values: own, top };
 }
 
+/** The largest weight of a line, and its place. @param {ReturnType<typeof lineOf>} line */
+export function mostOf(line) {
+  if (!line) return null;
+  const best = line.values.reduce((best, value, i) => (value > line.values[best] ? i : best), 0);
+  return Number.isFinite(line.values[best]) ? { place: line.places[best], value: line.values[best] } : null;
+}
+
 /** The level of a value's colour, from 0 to 1; NaN = masked. @param {number} value @param {number} top  value of the level 1
  *  @param {boolean} isDiverging @param {Pick<Settings, "scale" | "threshold">} settings */
 export function levelOf(value, top, isDiverging, { scale, threshold }) {

@@ -1,6 +1,6 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, valueText } from "heed/data/display.js";
+import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, mostOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { joinPatches, nameIn, openingWord, patchesIn, sumText } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
@@ -54,13 +54,19 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const { shown } = useShown(attention, settings);
   const seen = hasPicture && !isRunning ? picture.patches : null;
   const opening = useMemo(() => (shown && seen ? openingWord(shown, seen) : count - 1), [shown, seen, count]); // else the newest one
-  const own = isHeld ? settings.query : pointed ? pointed.row : opening;
+  const strongest = useMemo(
+    () => shown && mostOf(lineOf(shown, null, settings.query === null ? settings.key : null)),
+    [shown, settings.query, settings.key],
+  ); // weight on the pinned word or patch
+  const own = isHeld ? (settings.query ?? pointed?.row ?? strongest?.place ?? null) : pointed ? pointed.row : opening;
   const inText = (/** @type {number | null} */ row) => (isDrawn && row !== null && row < count ? row : null);
   const place = inText(own);
-  const looked = place ?? inText(pointed?.row ?? (isHeld ? null : opening));
-  const ranked = isRunning ? null : (settings.query ?? inText(opening));
+  const looked = place ?? inText(opening);
+  const ranked = isRunning ? null : isHeld ? (settings.query ?? strongest?.place ?? null) : inText(opening);
   const isPinned = isDrawn && !isRunning && settings.query !== null;
-  const marked = { ...settings, query: place, key: isHeld ? settings.key : (pointed?.column ?? null) };
+  const marked = isHeld
+    ? { ...settings, query: inText(settings.query) }
+    : { ...settings, query: place, key: pointed?.column ?? null };
   const choice =
     hasPicture &&
     patches &&
@@ -124,16 +130,11 @@ function withPicture({ rows, columns }, start) {
   return { rows, columns: joined };
 }
 
-/** All heads by the largest weight of the pinned word, or by its weight on the pinned one; at first by that of the word
- *  that is looked at then, paler while another one is pointed at.
+/** All heads by the largest weight of the pinned word, or of the opening one, or by its weight on the pinned word or patch;
+ *  paler while another one is pointed at.
  *  @param {ViewProps & {place: number, isOther: boolean, leave: () => void}} props  `leave` the other one */
 function Ranking({ attention, settings, set, place, isOther, leave }) {
-  const { query, key } = settings;
-  if (query === null && key !== null)
-    return (
-      attention.layers * attention.heads > 1 &&
-      html`<div class="ranked"><h2>${hint("Click", "Tap")} a generated word to rank the heads by its weights.</h2><div class="ranking"></div></div>`
-    );
+  const { key } = settings;
   const name = nameIn(attention, settings, "rows", place);
   const title =
     key === null
@@ -354,12 +355,9 @@ function sentence(attention, settings, active, line, other, error) {
   const own = (isFrom ? attention.rows : attention.columns)[place]?.text;
   if (own === undefined) return "";
   const name = nameIn(attention, settings, isFrom ? "rows" : "columns", place);
-  const best = line ? line.values.reduce((best, value, i) => (value > line.values[best] ? i : best), 0) : -1;
-  const most =
-    line && Number.isFinite(line.values[best])
-      ? { name: nameIn(attention, settings, isFrom ? "columns" : "rows", line.places[best]), value: line.values[best] }
-      : null;
-  const said = other ?? most;
+  const most = mostOf(line);
+  const said =
+    other ?? (most && { name: nameIn(attention, settings, isFrom ? "columns" : "rows", most.place), ...most });
   const verb = (other ? LOOKS : LOOKS_MOST)[isFrom ? "from" : "to"];
   const start = `${name} ${verb} ${said?.name ?? "…"}`.replace(/^[a-z]/, (letter) => letter.toUpperCase()); // of a patch
   return said ? html`${start}: <b>${valueText(settings.kind, said.value, error)}</b>` : start;

@@ -1,7 +1,7 @@
 // The weights from a generated word to the patches of the picture that the model reads.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { isOfWeights, percent, valueText } from "heed/data/display.js";
-import { inQuotes, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { inQuotes, nameIn, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { Choice } from "heed/views/controls.js";
 import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -70,10 +70,11 @@ function Picture({ attention, settings, set, shown, picture: seen, place, hasHea
   const word = place === null ? "" : attention.rows[place].text;
   const hasScale = place !== null || (settings.oneScale && (hasTokens || !settings.asRows)); // or the small pictures
   const ofPatches = { ...weights, levels: weights.levels.subarray(drawing.special, drawing.end) };
+  const isOfKey = settings.query === null && key !== null; // the headline names no word that looks
   const title =
     place === null
       ? `Picture${key === null ? "" : `: ${inQuotes(attention.columns[key].text)} is selected`}`
-      : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${isFirst || best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
+      : `Picture: ${percent(shareOfPatches(weights, patches))} of the attention${isOfKey ? ` of ${nameIn(attention, settings, "rows", place)}` : isFirst || best === null ? "" : `, most on ${attention.columns[best].text} (${percent(weights.values[best])})`}`;
   const legend = html`<span class="of-patches" style=${{ visibility: hasScale ? "" : "hidden" }}><${Legend} shown=${ofPatches} table=${table} scale=${settings.scale} opacity=${settings.opacity} name="patches" isShare=${isOfWeights(settings.kind)} /></span>`;
   return html`<section class="seen" aria-label="picture" ref=${frame}><div class="seen-words">
     <div class="tools">${choice}<${Choice} label="scale of" value=${settings.oneScale ? "all" : "each"} options=${SCALES} onChange=${(/** @type {string} */ scale) => set({ oneScale: scale === "all" })} />
