@@ -1,6 +1,7 @@
 """How the generation of a text ends: by its button, by an error, or because the model is full."""
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import expect
@@ -71,3 +72,28 @@ def test_a_text_that_fills_the_model_says_so(open_text, generate):
     page = open_text(text=text)
     said = f"{len(answer['generated'])} tokens, the most that the model has positions for"
     expect(page.locator(".ending")).to_contain_text(said)
+
+
+def test_the_word_that_is_shown_at_first_is_no_special_token(open_text, generate):
+    def is_special(token):
+        return not token["text"] and re.fullmatch("<.*>", token["token"] or "") is not None
+
+    drawn = ((seed, generate(temperature=4, seed=seed, max_new_tokens=6)) for seed in range(300))
+    seed, answer = next(
+        (seed, answer) for seed, answer in drawn if [*map(is_special, answer["generated"])][-2:] == [False, True]
+    )
+    page = open_text(temperature=4, seed=seed, length=6)
+    expect(page.locator(".word.new")).to_have_count(len(answer["generated"]))
+    expect(page.locator(".word.active")).to_have_attribute("data-row", str(len(answer["generated"]) - 2))
+
+
+def test_the_controls_are_in_one_line_if_their_end_is_in_another(open_text):
+    page = open_text("bart", options={"closed": True, "viewport": {"width": 1240, "height": 900}})
+    names = {"combobox": ("layer", "head"), "spinbutton": ("length", "temperature")}
+    boxes = [page.get_by_role(role, name=name).bounding_box() for role, all_ in names.items() for name in all_]
+    assert max(middle(box) for box in boxes) - min(middle(box) for box in boxes) < 1
+    assert middle(page.locator(".ending").bounding_box()) > middle(boxes[0]) + 20  # else the test is of one line
+
+
+def middle(box):
+    return box["y"] + box["height"] / 2

@@ -53,7 +53,11 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
   const hasPicture = isDrawn && picture && (isCross || patches);
   const { shown } = useShown(attention, settings);
   const seen = hasPicture && !isRunning ? picture.patches : null;
-  const opening = useMemo(() => (shown && seen ? openingWord(shown, seen) : count - 1), [shown, seen, count]); // else the newest one
+  const opening = useMemo(() => {
+    if (shown && seen) return openingWord(shown, seen);
+    const last = isRunning ? -1 : (text?.words.findLastIndex(({ special }) => !special) ?? -1);
+    return last < 0 ? count - 1 : last; // while it runs, the newest one
+  }, [shown, seen, count, isRunning]);
   const strongest = useMemo(
     () => shown && mostOf(lineOf(shown, null, settings.query === null ? settings.key : null)),
     [shown, settings.query, settings.key],
