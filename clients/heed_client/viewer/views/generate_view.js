@@ -338,7 +338,7 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
     : html`${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}`;
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
     <div class="passages-head"><p class="headline readout">${sentence(attention, settings, active, line, other, shown?.error)}</p>
-      <span style=${{ visibility: hasColours ? "" : "hidden" }}>${patches && hasPicture && html`<small>words, and the sum of all patches</small>`}${legend}</span></div>
+      <span class=${hasColours ? "" : "of-no-word"}>${patches && hasPicture && html`<small>words, and the sum of all patches</small>`}${legend}</span></div>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
