@@ -2,8 +2,10 @@
 
 import json
 import re
+from urllib.parse import quote
 from xml.etree import ElementTree
 
+import httpx
 import numpy as np
 import pytest
 from playwright.sync_api import expect
@@ -11,7 +13,7 @@ from playwright.sync_api import expect
 from export.__main__ import main
 from tests.support.pairs import save
 from tests.support.texts import save_tokenizer
-from tests.viewer.generate.words import expect_end, expect_words, row, tokens
+from tests.viewer.generate.words import LISTED, expect_end, expect_words, row, tokens
 from tests.viewer.pages import fragment, percent, take
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -223,3 +225,51 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
     page.locator(".word.new").nth(1).hover()
     expect(likely.get_by_role("heading")).to_have_text(f"Most likely tokens in place of “{new[1].text}”")
     assert words[-1].startswith("bold: generated; no box: weight near 0")  # without a title, which is above the picture
+
+
+def test_a_generated_placeholder_is_no_picture(open_page, readers, shared_server):
+    """The weights of words after it come from the same text generated again: it cannot be sent in a prompt."""
+    url, bodies = shared_server(readers("llava") / "models").url, []
+    start = "model=mine&text=who+sat+on&view=generate&length=9&temperature=4&seed="
+    page = open_page(f"{start}0", url=url)
+    page.on("request", lambda request: request.url.endswith("/generate/mine") and bodies.append(request.post_data_json))
+    page.get_by_role("button", name="Generate", exact=True).click()
+    expect_end(page)
+    with httpx.Client(base_url=url, timeout=60) as client:
+        whole = {"layers": "0:2", "heads": "0:4"}
+        body = {name: value for name, value in (bodies[0] | whole).items() if name != "stream"}
+        answers = (client.post("/v1/generate/mine", json=body | {"seed": seed}).json() for seed in range(200))
+        seed, answer = next((seed, answer) for seed, answer in enumerate(answers) if "<image>" in tokens(answer)[1:5])
+    place = tokens(answer).index("<image>") + 2
+    page = open_page(f"{start}{seed}&token={place}", url=url)
+    expect_end(page)
+    expect_words(page, tokens(answer))
+    weights = np.array(answer["generated"][place]["weights"])[0, 0].ravel()  # of layer 0, head 0
+    heads = page.get_by_role("region", name="every head").get_by_role("button")
+    most, share = (percent(part) for part in (weights[1 : COLUMNS**2 + 1].max(), weights[1 : COLUMNS**2 + 1].sum()))
+    expect(heads.first).to_have_text(f"head 0 {most}picture {share}")
+    expect(heads.first).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".beside-text .ranking b")).to_have_count(8)
+    likely = page.get_by_role("region", name="next tokens")
+    reason = "No text continues from a generated <image>, the placeholder of a picture."
+    expect(likely).to_contain_text(reason)
+    expect(likely.get_by_role("button")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.locator(".word.new").first.click()
+    expect(likely.get_by_role("button")).to_have_count(LISTED)
+    expect(likely).to_contain_text("Click another token")
+    chosen = json.dumps([[token["id"], token["token"] or ""] for token in answer["generated"][: place + 1]])
+    page = open_page(f"{start}{seed}&chosen={quote(chosen)}", url=url)
+    expect(page.get_by_role("alert")).to_have_text(reason)
+    expect(page.locator(".word.new")).to_have_count(0)
+
+
+def test_a_touch_screen_has_no_hole_above_the_picture(open_page, url):
+    window = {"width": 390, "height": 844}
+    page = open_page("model=reader&view=generate", url=url, closed=True, viewport=window, has_touch=True)
+    expect_end(page)
+    note, seen = (page.locator(name).bounding_box() for name in (".passages > .note", ".seen"))
+    assert 0 <= seen["y"] - note["y"] - note["height"] < 16
+    expect(page.get_by_role("region", name="next tokens")).to_contain_text("Tap another token to continue from it.")
+    page.locator(".seen canvas[role=img]").click(position={"x": 10, "y": 10})
+    expect(page.locator(".passages .legend")).to_be_visible()

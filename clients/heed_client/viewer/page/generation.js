@@ -23,7 +23,7 @@ import {
  * @property {import("heed/server/generation.js").Status} status
  * @property {number} firstMs  until the first token @property {number} totalMs @property {number} fresh  tokens in that time
  */
-/** @typedef {{error: Error | null, stop: () => void, again: () => void, choose: (place: number, next: import("heed/server/generation.js").NextToken) => void, ask: (place: number) => Promise<void>, whole: () => Promise<Text>}} Actions  on a server */
+/** @typedef {{error: Error | null, stop: () => void, again: () => void, choose: (place: number, next: import("heed/server/generation.js").NextToken) => void, fixed: (place: number, next?: import("heed/server/generation.js").NextToken) => string | null, ask: (place: number) => Promise<void>, whole: () => Promise<Text>}} Actions  on a server */
 
 const PAUSE = 250; // ms without a change before it is generated
 const CELLS_PER_MS = 20_000; // of the matrix, which is made again as tokens arrive
@@ -133,6 +133,10 @@ export function useGeneration(answer, settings, set) {
       live.isChosen = true;
       set({ chosen: pairsOf(live.branch.tokens), token: place, seen: null });
     },
+    fixed: (
+      /** @type {number} */ place,
+      /** @type {import("heed/server/generation.js").NextToken | undefined} */ next,
+    ) => /** @type {Generation} */ (generation).fixed(place, next),
     ask: async (/** @type {number} */ place) => {
       await generation?.ask(place);
       setState((before) => (before.generation === generation ? { ...before } : before));

@@ -3,8 +3,9 @@
 import { events, infer, post, ServerError, tensor } from "heed/server/api.js";
 import { Attention, plainLabels } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
+import { fromRows, toRows } from "heed/data/rows.js";
 import { beginsWord, wordsOf } from "heed/data/tokens.js";
-import { EXACT, kindsOf, pictureOf, rowOfBatch, unitOf } from "heed/server/run.js";
+import { EXACT, kindsOf, pictureOf, placeholderOf, rowOfBatch, unitOf } from "heed/server/run.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
@@ -86,16 +87,20 @@ export function selectionOf({ combine, layer, head }) {
 }
 
 /** The body of a request for the shown outputs. @param {Model} model @param {Start} start @param {Settings} settings */
-export function bodyOf(model, start, settings) {
-  const { length, temperature, seed, topK, topP, stop, chosen, kind } = settings;
+export const bodyOf = (model, start, settings) => ({
+  ...textBody(start, settings),
+  next_tokens: listed(model),
+  outputs: [settings.kind],
+  ...selectionOf(settings),
+});
+
+/** The body of a request for the text alone. @param {Start} start @param {Settings} settings */
+function textBody(start, { length, temperature, seed, topK, topP, stop, chosen }) {
   return {
     ...promptOf(start, chosen),
     ...(length !== DEFAULT_LENGTH && { max_new_tokens: length }),
     ...(temperature !== 0 && { temperature, seed, ...(topK && { top_k: topK }), ...(topP < 1 && { top_p: topP }) }),
     ...(stop.length && { stop }),
-    next_tokens: listed(model),
-    outputs: [kind],
-    ...selectionOf(settings),
   };
 }
 
@@ -121,7 +126,9 @@ export class Generation {
   constructor(model, start, tokens = [], rows = new Map()) {
     this.model = model;
     this.start = start;
-    this.tokens = [...tokens];
+    this._placeholder = placeholderOf(model)?.token;
+    this._isRefused = this._isUnsendable(tokens); // they are in a link
+    this.tokens = this._isRefused ? [] : [...tokens];
     /** @type {Status} */
     this.status = "running";
     this.error = /** @type {ServerError | Error | null} */ (null);
@@ -132,6 +139,22 @@ export class Generation {
     this._rows = new Map([...rows].map(([key, list]) => [key, list.slice(0, tokens.length)]));
     this._controller = new AbortController();
     this._ended = /** @type {PromiseWithResolvers<void>} */ (Promise.withResolvers());
+    this._again = /** @type {Map<string, Promise<Float32Array[]>>} */ (new Map());
+    this._settings = /** @type {Settings | null} */ (null); // of the stream
+  }
+
+  /** Whether a placeholder of a picture is among tokens, so that they cannot be sent as a prompt. @param {Pick<Token, "token">[]} tokens */
+  _isUnsendable(tokens) {
+    return tokens.some(({ token }) => token !== null && token === this._placeholder);
+  }
+
+  /** The reason why the text cannot continue from a token at a place; null = it can. @param {number} place @param {NextToken} [next] */
+  fixed(place, next) {
+    return this._isUnsendable([...this.tokens.slice(0, place), ...(next ? [next] : [])]) ? this._reason : null;
+  }
+
+  get _reason() {
+    return `No text continues from a generated ${this._placeholder}, the placeholder of a picture.`;
   }
 
   /** The tokens before a place, and another token there, from which to continue.
@@ -148,7 +171,9 @@ export class Generation {
     const begin = performance.now();
     const path = `v1/generate/${encodeURIComponent(this.model.block)}`;
     const body = { ...bodyOf(this.model, this.start, settings), stream: true };
+    this._settings = settings;
     try {
+      if (this._isRefused) throw new Error(this._reason);
       for await (const { name, data } of events(path, body, this._controller.signal)) {
         if (name === "error") throw new ServerError(data.status, data.detail, data.field ?? null);
         if (name === "done") {
@@ -284,9 +309,15 @@ export class Generation {
   }
 
   /** The weights of the first tokens, or of the last of them alone, in one run of the model.
-   *  @param {string} kind @param {object} options @param {number} count @param {boolean} [isLastAlone] */
-  _run(kind, options, count, isLastAlone = false) {
+   *  @param {string} kind @param {object} options @param {number} count @param {boolean} [isLastAlone]
+   *  @returns {Promise<Record<string, Tensor>>}  without sizes before those of a matrix, if the text is generated again */
+  async _run(kind, options, count, isLastAlone = false) {
     const { ids, source } = this.start;
+    if (this._isUnsendable(this.tokens.slice(0, count - 1))) {
+      const rows = (await this._generateAgain(kind, options)).slice(isLastAlone ? count - 1 : 0, count);
+      const n = ids.length + count - 1;
+      return { [kind]: { ...tensor("float32", [rows.length, n], []), data: fromRows(rows, n) } };
+    }
     const all = [...ids, ...this.tokens.slice(0, count - 1).map(({ id }) => id)];
     const name = this.start.sourceWords ? "decoder_input_ids" : "input_ids";
     const inputs = { ...source, [name]: tensor("int64", [1, all.length], all) };
@@ -294,6 +325,28 @@ export class Generation {
       ...options,
       queries: isLastAlone ? String(all.length - 1) : `${ids.length - 1}:${all.length}`,
     });
+  }
+
+  /** The weights of each token, in all heads or in those of the options: the same text is generated again.
+   *  @param {string} kind @param {{weights_dtype?: string}} options */
+  _generateAgain(kind, { weights_dtype: _, ...options }) {
+    const key = JSON.stringify([kind, options]);
+    const known = this._again.get(key) ?? this._requestAgain(kind, options);
+    this._again.set(key, known);
+    return known;
+  }
+
+  /** @param {string} kind @param {object} options @returns {Promise<Float32Array[]>} */
+  async _requestAgain(kind, options) {
+    const { start, model, fresh } = this;
+    const text = textBody(start, /** @type {Settings} */ (this._settings));
+    const body = { ...text, max_new_tokens: fresh, outputs: [kind], ...options };
+    const { generated } = await post(`v1/generate/${encodeURIComponent(model.block)}`, body);
+    const rows = generated.map((/** @type {any} */ token) => Float32Array.from(token[kind].flat(Infinity)));
+    const chosen = this.tokens.length - fresh;
+    if (!chosen) return rows;
+    const { data } = (await this._run(kind, options, chosen))[kind];
+    return [...toRows(/** @type {Float32Array} */ (data), chosen, start.ids.length + chosen - 1), ...rows];
   }
 
   /** Requests the probable tokens at those of the first `count` places where they are unknown. @param {number} count */
