@@ -210,9 +210,9 @@ function Grid({
   choose,
   setPointed,
   measured,
-  ...more
+  below,
+  children,
 }) {
-  const { below, children } = more;
   useTheme(); // draws again when it changes
   const { layers, heads } = attention;
   const { ablated } = settings;
