@@ -3,7 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "ven
 import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, mostOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { joinPatches, nameIn, openingWord, patchesIn, sumText } from "heed/data/picture.js";
-import { leftOut } from "heed/data/ranking.js";
+import { isLeftOut, leftOut } from "heed/data/ranking.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
 import { Choice, hint, neighbour } from "heed/views/controls.js";
@@ -359,12 +359,22 @@ function sentence(attention, settings, active, line, other, error) {
   const own = (isFrom ? attention.rows : attention.columns)[place]?.text;
   if (own === undefined) return "";
   const name = nameIn(attention, settings, isFrom ? "rows" : "columns", place);
-  const most = mostOf(line);
+  const labels = isFrom ? attention.columns : attention.rows;
+  const words = line?.places.flatMap((at, i) => (isLeftOut(labels[at]) ? [] : [i])) ?? [];
+  const hasBoth = other === null && line !== null && words.length > 0 && words.length < line.places.length;
+  const most = mostOf(
+    hasBoth
+      ? { ...line, places: words.map((i) => line.places[i]), values: line.values.filter((_, i) => words.includes(i)) }
+      : line,
+  );
   const said =
     other ?? (most && { name: nameIn(attention, settings, isFrom ? "columns" : "rows", most.place), ...most });
   const verb = (other ? LOOKS : LOOKS_MOST)[isFrom ? "from" : "to"];
   const start = `${name} ${verb} ${said?.name ?? "…"}`.replace(/^[a-z]/, (letter) => letter.toUpperCase()); // of a patch
-  return said ? html`${start}: <b>${valueText(settings.kind, said.value, error)}</b>` : start;
+  const left = hasBoth ? leftOut({ isSelf: false, rows: labels, columns: labels }) : "";
+  return said
+    ? html`${start}: <b>${valueText(settings.kind, said.value, error)}</b>${left && html` <small>${left.trim()}</small>`}`
+    : start;
 }
 
 /** A word of running text; a blank is before it unless it continues a word.
