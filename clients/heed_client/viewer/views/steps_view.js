@@ -61,7 +61,12 @@ function Pair({ steps, query, cells, cell, setCell }) {
   const names = projected ? ["q", "k", "v"] : ["Q", "K", "V"];
   const last = terms.length - 1; // the score
   const chain = [
-    ...terms.map(({ name, text, value }, i) => ({ label: i < last ? name : "score", text, name, value })),
+    ...terms.map(({ name, text, value }, i) => ({
+      label: i < last ? name : "score",
+      text,
+      name,
+      value: i < last ? value : score, // as the server rounds it
+    })),
     ...(terms.length
       ? []
       : [{ label: "score", text: "", name: "the score, by the block’s formula above", value: score }]),
