@@ -34,7 +34,9 @@ def test_every_head_is_measured(open_page, heed):
         switch = page.locator(f"[data-kind=switch][data-place='{layer}.{head}']")
         expect(switch).to_have_text("on")
         expect(switch.locator("+ .head-effect")).to_have_text(percent(share))
-    expect(page.locator(".heads-tools")).to_contain_text("Below each head: the change of the output without it, in %")
+    expect(page.locator(".heads-tools")).to_contain_text(
+        "Below each head: the change of the output without it alone, in %"
+    )
     expect(page.get_by_role("heading", name="Largest effects: click to switch off")).to_be_visible()
     layer, head = divmod(int(shares.argmax()), 4)
     most = percent(shares.max())

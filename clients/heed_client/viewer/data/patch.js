@@ -300,7 +300,9 @@ export function alike(largest, hasSign) {
 export function recovered({ unchanged, source }, value) {
   const share = source === null ? NaN : (value - unchanged) / (source - unchanged);
   if (!(Math.abs(share) <= FAR)) return ""; // the other text's number is too near to be a measure
-  return minus(`${Math.round(100 * share)}\u00a0% of the other text’s effect`);
+  const percents = Math.round(100 * share);
+  const text = percents || !share ? minus(String(percents)) : share > 0 ? "< 1" : "> −1"; // 0 % is none
+  return `${text}\u00a0% of the other text’s effect`;
 }
 
 /** The choices of the settings with changes; undefined, null and {} remove one. @param {Settings["patch"]} patch @param {Partial<Choices>} changes */

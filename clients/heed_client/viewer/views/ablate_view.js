@@ -253,7 +253,7 @@ function Grid({
   return html`<${Answer} attention=${attention} settings=${settings} before=${before} isWhole=${ablated.length === 0} moving=${moving} change=${ablated.length ? changes[0] : null} most=${ablated.length ? null : ranked?.[0]} />
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
-        <span role="status">${said}${isMeasured && ". Below each head: the change of the output without it, in %."}</span></div>
+        <span role="status">${said}${isMeasured && ". Below each head: the change of the output without it alone, in %."}</span></div>
     <div class="ablation" style=${{ "--heads": heads }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed("")}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(

@@ -136,7 +136,7 @@ const topOf = (rows) =>
 function sentence({ rows, columns }, { scores, weights, masked, products }, query, place, most) {
   const after = masked[place] ? "which is masked" : html`<b>${percent(weights[place])}</b> after the softmax`;
   return html`Score of “${rows[query].text}” and “${columns[place].text}”: <b>${significant(scores[place])}</b>, ${after}
-    ${" "}<small>largest product: ${significant(products[place][most])}, in dimension ${most}</small>`;
+    ${" "}<small>strongest product: ${significant(products[place][most])}, in dimension ${most}</small>`;
 }
 
 /** The dimension with the largest absolute number. @param {Float32Array} numbers */

@@ -168,7 +168,7 @@ function Headline({ attention, settings, best }) {
     known &&
     placeOf(attention, isBest ? { ...settings, layer: known.layer, head: known.head, combine: "none" } : settings);
   const held = nameIn(attention, settings, query === null ? "columns" : "rows", query ?? Number(key));
-  const next = query === null ? "Click the word that looks" : "Click the word that it looks at";
+  const next = `${hint("Click", "Tap")} the word that ${query === null ? "looks" : "it looks at"}`;
   return html`<p class="headline">${name("rows", query)} → ${name("columns", key)}${
     known && html`: <b>${valueText(kind, known.weight, isBest ? 0 : matrix?.error)}</b>`
   }
