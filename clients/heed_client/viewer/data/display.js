@@ -105,11 +105,12 @@ export function lineOf({ m, n, rows, columns, values, high, isDiverging }, query
   return { isFrom, places: isFrom ? columns : rows, values: own, top };
 }
 
-/** The largest weight of a line, and its place. @param {ReturnType<typeof lineOf>} line */
-export function mostOf(line) {
-  if (!line) return null;
-  const best = line.values.reduce((best, value, i) => (value > line.values[best] ? i : best), 0);
-  return Number.isFinite(line.values[best]) ? { place: line.places[best], value: line.values[best] } : null;
+/** The largest weight of a line, and its place; null if there is none.
+ *  @param {ReturnType<typeof lineOf>} line @param {(place: number) => boolean} [isWanted] */
+export function mostOf(line, isWanted = () => true) {
+  const known = line?.places.flatMap((place, i) => (isWanted(place) ? [{ place, value: line.values[i] }] : [])) ?? [];
+  const most = known.reduce((most, one) => (one.value > most.value ? one : most), { place: -1, value: -Infinity });
+  return Number.isFinite(most.value) ? most : null;
 }
 
 /** The level of a value's colour, from 0 to 1; NaN = masked. @param {number} value @param {number} top  value of the level 1

@@ -360,18 +360,14 @@ function sentence(attention, settings, active, line, other, error) {
   if (own === undefined) return "";
   const name = nameIn(attention, settings, isFrom ? "rows" : "columns", place);
   const labels = isFrom ? attention.columns : attention.rows;
-  const words = line?.places.flatMap((at, i) => (isLeftOut(labels[at]) ? [] : [i])) ?? [];
-  const hasBoth = other === null && line !== null && words.length > 0 && words.length < line.places.length;
-  const most = mostOf(
-    hasBoth
-      ? { ...line, places: words.map((i) => line.places[i]), values: line.values.filter((_, i) => words.includes(i)) }
-      : line,
-  );
+  const largest = mostOf(line);
+  const most = mostOf(line, (at) => !isLeftOut(labels[at])) ?? largest;
+  const isIgnored = other === null && most?.place !== largest?.place; // the largest one
   const said =
     other ?? (most && { name: nameIn(attention, settings, isFrom ? "columns" : "rows", most.place), ...most });
   const verb = (other ? LOOKS : LOOKS_MOST)[isFrom ? "from" : "to"];
   const start = `${name} ${verb} ${said?.name ?? "…"}`.replace(/^[a-z]/, (letter) => letter.toUpperCase()); // of a patch
-  const left = hasBoth ? leftOut({ isSelf: false, rows: labels, columns: labels }) : "";
+  const left = isIgnored ? leftOut({ isSelf: false, rows: labels, columns: labels }) : "";
   return said
     ? html`${start}: <b>${valueText(settings.kind, said.value, error)}</b>${left && html` <small>${left.trim()}</small>`}`
     : start;
