@@ -159,11 +159,17 @@ export function strongest({ values, hidden }, { special, rows, columns }) {
   return best;
 }
 
-/** The share of the weights on patches. @param {Weights} weights @param {Patches} patches */
-export const shareOfPatches = ({ values, hidden }, { special, rows, columns }) =>
-  values
-    .subarray(special, special + rows * columns)
+const ALMOST = 1 - 1e-5; // of the weights on patches, if another token has the rest
+
+/** The share of the weights on patches; 1 only if no other token has a weight. @param {Weights} weights @param {Patches} patches */
+export function shareOfPatches({ values, hidden }, { special, rows, columns }) {
+  const end = special + rows * columns;
+  const share = values
+    .subarray(special, end)
     .reduce((sum, value, patch) => sum + (hidden[special + patch] || !Number.isFinite(value) ? 0 : value), 0);
+  const hasOthers = values.some((value, position) => value > 0 && (position < special || position >= end));
+  return hasOthers ? Math.min(share, ALMOST) : share;
+}
 
 /** The patch that an arrow key leads to; from a special token the first one; null for other keys.
  *  @param {number} place @param {string} key @param {Patches} patches */

@@ -20,7 +20,6 @@ import { FEW, PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
 const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
 const BETWEEN = 32; // px between it and the heads
-const ALMOST = 1 - 1e-5; // of the attention, if a token beside the patches has the rest
 const BESIDE = 2; // tokens beside the patches, as most vision models have
 const HINT = hint("Point at a patch to see its weights; click to pin it.", "Tap a patch to see its weights.");
 
@@ -126,10 +125,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   };
   const label = attention.rows[place].text;
   const name = inQuotes(label);
-  const isBeside = (/** @type {number} */ value, /** @type {number} */ position) =>
-    value > 0 && !drawing.isPatch(position);
   const isShare = direction === "from" && isOfWeights(settings.kind) && rows * columns < attention.n;
-  const onPatches = Math.min(shareOfPatches(weights, patches), weights.values.some(isBeside) ? ALMOST : 1);
   const sentence = weights.hidden.every(Boolean)
     ? html`${name} is hidden`
     : isNone
@@ -137,7 +133,7 @@ function Picture({ attention, settings, set, shown, seen }) {
         ? html`${name} looks at no patch`
         : html`no patch looks at ${name}`
       : html`${drawing.isPatch(place) ? html`<span class="patch-name">${name}</span>` : name} ${LOOKS_MOST[direction]} ${attention.columns[best].text}: <b>${weightOf(best)}</b>
-        ${isShare && html` <small>${percent(onPatches)} of its attention is on the picture</small>`}`;
+        ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its attention is on the picture</small>`}`;
   const every = { attention, settings, set, seen, place, table, weights };
   const layers = html`<${PictureLayers} ...${every} />`;
   return html`<div class="tools">
