@@ -274,12 +274,13 @@ export function short(value, top, isShare = false, room = 5) {
   return Number(text) === 0 ? DOT : minus(text);
 }
 
+export const LEAST_SHARE = 0.0005; // that is not written as “< 0.1 %”
 const WHOLE = 1 - 1e-6; // a sum of weights above it is 1, but for its rounding
 
 /** A share as text, which no line break divides: 0 % and 100 % only of nothing and of all. @param {number} share
  *  @param {boolean} [isFine]  with a decimal, whatever its size */
 export function percent(share, isFine = false) {
-  if (share > 0 && share < 0.0005) return "<\u00a00.1\u00a0%";
+  if (share > 0 && share < LEAST_SHARE) return "<\u00a00.1\u00a0%";
   if (share >= 0.9995 && share < WHOLE) return ">\u00a099.9\u00a0%";
   return `${(100 * share).toFixed(isFine || share < 0.0995 || (share >= 0.995 && share < WHOLE) ? 1 : 0)}\u00a0%`;
 }
@@ -290,7 +291,7 @@ export const withoutUnit = (text) => text.replace(/^>\u00a0|\u00a0%$/g, "");
 /** A difference of shares as text, in percentage points. @param {number} change @param {string} [plus]  sign of what is above 0
  *  @param {boolean} [isFine]  with a decimal, whatever its size */
 export function points(change, plus = "+", isFine = false) {
-  const sign = Math.abs(change) < 0.0005 ? "" : change > 0 ? plus : "−";
+  const sign = Math.abs(change) < LEAST_SHARE ? "" : change > 0 ? plus : "−";
   return `${sign}${withoutUnit(percent(Math.abs(change), isFine))}\u00a0points`;
 }
 

@@ -1,6 +1,6 @@
 // The most likely next token in each layer, after each token of the text.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { percent } from "heed/data/display.js";
+import { LEAST_SHARE, percent } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { firstOf } from "heed/page/lens.js";
 import { layerName, layerTitle, MOST } from "heed/server/lens.js";
@@ -253,7 +253,7 @@ const superscript = (exponent) =>
 
 /** A probability in per cent, however small. @param {number} share */
 function shareText(share) {
-  if (share === 0 || share >= 0.0005) return percent(share);
+  if (share === 0 || share >= LEAST_SHARE) return percent(share);
   if (share >= PLAIN) return `${Number((100 * share).toPrecision(2))}\u00a0%`;
   const [factor, exponent] = (100 * share).toExponential(1).split("e");
   return `${factor}\u2009·\u200910${superscript(exponent)}\u00a0%`;

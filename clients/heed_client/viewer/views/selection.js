@@ -1,6 +1,6 @@
 // The selection in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
-import { drawnHeads, format, isOfWeights, valueText, LOOKS } from "heed/data/display.js";
+import { drawnHeads, format, isOfWeights, LEAST_SHARE, valueText, LOOKS } from "heed/data/display.js";
 import { firstQuery, inQuotes, nameIn } from "heed/data/picture.js";
 import { focusTab, hint } from "heed/views/controls.js";
 import { useNumbers } from "heed/views/hooks.js";
@@ -9,7 +9,6 @@ import { useNumbers } from "heed/views/hooks.js";
 
 const LISTED = 8; // largest weights
 const FEWEST = 3; // that are listed however small they are
-const LEAST = 0.0005; // of the others: it is not “< 0.1 %”
 export const HINT = hint("Point at a token or a cell; click to pin it.", "Tap a token or a cell to pin it.");
 
 /** @param {ViewProps & {hint?: string}} props */
@@ -67,7 +66,7 @@ function weightsOf({ n, rows, columns, values, levels }, { kind, query, key, dir
   });
   const seen = weights.filter(({ other, value }) => other !== pair && value !== -Infinity);
   const sorted = seen.sort((one, another) => another.value - one.value);
-  const largest = sorted.filter(({ value }, i) => i < FEWEST || !isOfWeights(kind) || value >= LEAST);
+  const largest = sorted.filter(({ value }, i) => i < FEWEST || !isOfWeights(kind) || value >= LEAST_SHARE);
   const listed = [...weights.filter(({ other }) => other === pair), ...largest];
   return (listed.length ? listed : weights).slice(0, LISTED);
 }
