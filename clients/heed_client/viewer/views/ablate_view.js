@@ -104,10 +104,11 @@ export function AblateView({ attention, settings, set, run }) {
       ? html`<${NextTokens} before=${same.tokens} after=${outputs.tokens} titles=${["all heads on", headsOff(attention, run.settings)]} />`
       : null;
   const moving = outputs && moveOf(attention.rows, same?.output ?? null, outputs.output);
+  const isKnown = Boolean(same?.output && outputs?.output);
   const changed =
     outputs &&
-    (moving
-      ? html`<${OutputChanges} ...${moving} isLarge=${isSteady} />`
+    (isKnown
+      ? moving && html`<${OutputChanges} ...${moving} isLarge=${isSteady} />`
       : html`<p class="note">The output is too large to compare here.</p>`);
   const below = html`<div style=${{ visibility }}>${!isSteady && (tokens ?? changed)}</div>`;
   const squares = isSame
@@ -355,7 +356,7 @@ function Head({ attention, before, shown, settings, set }) {
     titles=${[first, second, `${placeOf(attention, own)}: change`]} /></section>`;
 }
 
-/** How far the output moves; null if it is too large to be compared.
+/** How far the output moves; null if it is too large or has another length.
  *  @param {import("heed/data/attention.js").Label[]} labels @param {import("heed/server/ablation.js").Output | null} before
  *  @param {import("heed/server/ablation.js").Output | null} after @returns {Move | null} */
 function moveOf(labels, before, after) {

@@ -15,7 +15,7 @@ const DIGITS = 4; // of percentages that are almost alike
 /** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings, isComparison?: boolean}} Props
  *    `isComparison`: nothing changes between the sides */
 
-/** The places of the largest changes, among all visible words or the pinned ones; a comparison leaves out some others.
+/** The places of the largest changes, among all visible words or the pinned ones; a comparison leaves out special tokens and punctuation.
  *  @param {Pick<Props, "attention" | "change" | "settings" | "isComparison">} props */
 function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings }, isComparison }) {
   const { n, values } = change;
