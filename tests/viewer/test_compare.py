@@ -164,7 +164,7 @@ def test_cells_that_are_masked_on_both_sides_are_masked_in_the_difference(open_p
 
 
 def test_titles_have_the_words_that_differ(open_page):
-    page = open_page(f"model=bert&text={LONG}+old&view=compare")
+    page = open_page(f"model=bert&text={LONG}+old&view=compare&head=0")
     second_text(page).fill(LONG.replace("+", " ") + " big")
     titles = page.locator(".sides h2")
     for place, end in enumerate(("First: “…\u2060.*was old", "Second: “…\u2060.*was big")):  # no line ends after "…"
@@ -173,7 +173,7 @@ def test_titles_have_the_words_that_differ(open_page):
 
 def test_words_are_compared_with_the_same_words(open_page, heed):
     """Of texts of two lengths: "cat" has another place, "on" and "the" are in the second only."""
-    page = open_page("model=bert&text=the+animal+sat&view=compare&query=3")
+    page = open_page("model=bert&text=the+animal+sat&view=compare&head=0&query=3")
     second_text(page).fill("the animal on the cat sat")
     before = heed.attend("bert", text="the animal sat").weights[0, 0]
     after = heed.attend("bert", text="the animal on the cat sat").weights[0, 0]

@@ -100,7 +100,8 @@ def test_each_head_has_its_colour(open_page):
     both = colours()
     chips.nth(1).click()
     expect(chips.nth(1)).to_have_attribute("aria-pressed", "false")
-    assert "head=" not in fragment(page)
+    assert "heads=" not in fragment(page)
+    assert "head=0" in fragment(page)
     other = colours()
     assert one != other
     assert len(both) > max(len(one), len(other)) > 0 < min(len(one), len(other))

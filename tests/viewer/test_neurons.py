@@ -117,7 +117,7 @@ def test_the_query_and_the_titles_stay_while_a_long_text_scrolls(open_page):
 
 def test_pointing_shows_a_number(open_page, heed):
     query = heed.attend("bert", text=TEXT, outputs=["query"], layers=0, heads=0)["query"][0, 0, QUERY]
-    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&query={QUERY}")
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&head=0&query={QUERY}")
     strip = page.get_by_role("img", name="query vector q")
     strip.hover(position={"x": 1, "y": 5})
     expect(page.locator(".tip")).to_have_text(re.compile(r"^q \[0\] = "))

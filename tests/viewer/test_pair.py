@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import percent, violations
+from tests.support.waiting import until
+from tests.viewer.pages import fragment, percent, violations
 
 TEXT = "the cat sat on the mat"
 LEFT_OUT = "(ignoring special tokens, punctuation and the word itself)"
@@ -71,6 +72,34 @@ def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
     page.reload()
     expect(page.locator(".headline b")).to_contain_text(f"{100 * pair[best]:.0f}")
     expect(words.get_by_role("button", name="mat")).to_have_attribute("aria-pressed", "true")
+
+
+@pytest.mark.parametrize("held", ["", "&query=2", "&query=2&key=6"])
+def test_a_link_without_a_head_opens_the_first_of_the_ranking(open_page, held):
+    """It stays when the text changes; a link with a layer or a head keeps it."""
+    link = f"model=bert&text={TEXT.replace(' ', '+')}&view=head{held}"
+    page = open_page(link)
+    first = page.locator(".ranking button").first
+    expect(first).to_have_attribute("aria-current", "true")
+    place = re.match(r"head (\d)", first.inner_text())[1]
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value(place)
+    until(lambda: f"head={place}" in fragment(page), 20)
+    page.get_by_role("textbox", name="text").fill("a dog ran")
+    expect(page.get_by_role("group", name="words").get_by_role("button", name="ran")).to_be_visible()
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value(place)
+    other = str((int(place) + 1) % 4)
+    page = open_page(f"{link}&head={other}")
+    expect(page.locator(".ranking button").first).to_be_visible()
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value(other)
+
+
+def test_a_comparison_without_heads_opens_the_first_two_of_the_ranking(open_page):
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=matrix")
+    expect(page.locator(".ranking button")).to_have_count(4)
+    heads = [re.match(r"head \d", text)[0].replace(" ", "\u00a0") for text in listed(page)[:2]]
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=compare")
+    expect(page.locator(".sides h2").nth(0)).to_have_text(f"First: {heads[0]}")
+    expect(page.locator(".sides h2").nth(1)).to_have_text(f"Second: {heads[1]}")
 
 
 def test_heads_that_look_at_a_neighbour_come_last(open_page):

@@ -42,8 +42,8 @@ def open_text(open_page, url):
     """Opens the view on TEXT, and waits for the end of what is generated."""
 
     def open_(model="gpt", *, ended=True, expected="no error", options=None, **settings) -> Page:
-        given = {"model": model, "text": TEXT, "view": "generate", "palette": "greys", **settings}
-        page = open_page(urlencode(given), url=url, expected=expected, **(options or {}))
+        given = {"model": model, "text": TEXT, "view": "generate", "layer": 0, "head": 0, "palette": "greys"}
+        page = open_page(urlencode(given | settings), url=url, expected=expected, **(options or {}))
         if ended:
             expect_end(page)
         return page

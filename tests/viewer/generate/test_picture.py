@@ -45,7 +45,7 @@ def url(once, shared_server):
 
 def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generate, tmp_path):
     bodies = []
-    page = open_page("model=reader&view=head", url=url)  # it opens with Generate otherwise
+    page = open_page("model=reader&view=head&head=0", url=url)  # it opens with Generate otherwise
     page.on(
         "request", lambda request: request.url.endswith("/generate/reader") and bodies.append(request.post_data_json)
     )
@@ -230,7 +230,7 @@ def test_a_picture_in_the_prompt_is_saved_above_the_text(open_page, readers, sha
 def test_a_generated_placeholder_is_no_picture(open_page, readers, shared_server):
     """The weights of words after it come from the same text generated again: it cannot be sent in a prompt."""
     url, bodies = shared_server(readers("llava") / "models").url, []
-    start = "model=mine&text=who+sat+on&view=generate&length=9&temperature=4&seed="
+    start = "model=mine&text=who+sat+on&view=generate&head=0&length=9&temperature=4&seed="
     page = open_page(f"{start}0", url=url)
     page.on("request", lambda request: request.url.endswith("/generate/mine") and bodies.append(request.post_data_json))
     page.get_by_role("button", name="Generate", exact=True).click()

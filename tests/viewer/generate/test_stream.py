@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 from xml.etree import ElementTree
 
 import httpx
@@ -17,7 +17,7 @@ from PIL import Image, ImageColor
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.waiting import until
-from tests.viewer.generate.words import LISTED, PROMPT, expect_end, expect_words, row, shown, tokens
+from tests.viewer.generate.words import LISTED, PROMPT, TEXT, expect_end, expect_words, row, shown, tokens
 from tests.viewer.pages import copied, drawn, expect_row, fragment, percent, take, violations
 
 
@@ -88,6 +88,15 @@ def test_a_generated_word_colours_what_it_looked_at(open_text, generate):
     page.locator(".word.prompt").nth(1).hover()  # by which generated words it was looked at
     weights = np.array([weights[1] for weights in rows])
     assert np.argmax(darkness(page, ".word.new")) == np.argmax(weights)
+
+
+def test_a_link_without_a_head_opens_the_one_that_looks_most_from_the_last_word(open_page, url):
+    page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "generate"}), url=url)
+    expect_end(page)
+    first = heads_by_weight(page).first
+    expect(first).to_have_attribute("aria-current", "true")
+    layer, head = re.match(r"layer (\d), head (\d)", first.inner_text()).groups()
+    assert f"&layer={layer}&head={head}" in fragment(page)
 
 
 def test_an_alternative_goes_on_from_its_place(open_text, generate):

@@ -51,11 +51,13 @@
  * @property {Record<string, any>} lens  of the view Lens; see data/lens.js
  * @property {Partial<Settings> | null} other  the settings of the second side of a comparison, where they differ
  */
+/** @typedef {Omit<Settings, "layer" | "head"> & {layer: number | null, head: number | null}} Chosen  settings in a URL; without
+ *   a layer and a head the page chooses them */
 
 /** The text on which a model is run until another text is typed. */
 export const SENTENCE = "The animal didn't cross the street because it was too tired.";
 
-/** @type {Readonly<Settings>} */
+/** @type {Readonly<Chosen>} */
 export const DEFAULTS = Object.freeze({
   model: "",
   text: SENTENCE,
@@ -68,8 +70,8 @@ export const DEFAULTS = Object.freeze({
   parameters: {},
   kind: "",
   view: "",
-  layer: 0,
-  head: 0,
+  layer: null,
+  head: null,
   heads: [],
   lines: "both",
   allLines: false,
@@ -105,6 +107,12 @@ export const DEFAULTS = Object.freeze({
   lens: {},
   other: null,
 });
+
+/** The settings with a layer and a head: the first ones, unless they are chosen. @param {Chosen} chosen @returns {Settings} */
+export const withHead = (chosen) => ({ ...chosen, layer: chosen.layer ?? 0, head: chosen.head ?? 0 });
+
+/** Whether the page chooses the layer and the head. @param {Chosen} chosen */
+export const isWithoutHead = ({ layer, head }) => layer === null && head === null;
 
 /** Settings that change the run. @type {(keyof Settings)[]} */
 const RUN = [
@@ -149,7 +157,7 @@ export function changedOther({ other }, changes) {
 
 /**
  * The settings that differ from the defaults, as the fragment of a URL.
- * @param {Settings} settings
+ * @param {Chosen} settings
  */
 export function toFragment(settings) {
   const parameters = new URLSearchParams();
@@ -158,7 +166,7 @@ export function toFragment(settings) {
   return parameters.toString();
 }
 
-/** The settings that differ from the defaults. @param {Settings} settings @returns {Partial<Settings>} */
+/** The settings that differ from the defaults. @param {Chosen} settings @returns {Partial<Chosen>} */
 export const changed = (settings) =>
   Object.fromEntries(
     Object.entries(settings).filter(
@@ -169,7 +177,7 @@ export const changed = (settings) =>
 /**
  * The settings in the fragment of a URL; unknown names and values of another type are left out.
  * @param {string} fragment
- * @returns {Settings}
+ * @returns {Chosen}
  */
 export function fromFragment(fragment) {
   /** @type {Record<string, unknown>} */

@@ -3,10 +3,10 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
 import { fromFragment, toFragment } from "heed/data/state.js";
 
-/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {import("heed/data/state.js").Chosen} Chosen */
 
 /** The settings, and how many times another URL has replaced them: by back, forward, or a link to this page.
- *  @param {Settings} start  where the URL has no settings */
+ *  @param {Chosen} start  where the URL has no settings */
 export function useAddress(start) {
   const [entry, setEntry] = useState(0);
   const arrived = useRef(0); // as `entry`, before the next rendering

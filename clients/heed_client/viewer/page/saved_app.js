@@ -1,7 +1,7 @@
 // The page with its data inside: from `heed run --html`, in notebooks, and saved by the page itself.
 import { html } from "vendor/preact.js";
 import { fromBase64, toPicture } from "heed/save/saved.js";
-import { changedOther, DEFAULTS, secondOf } from "heed/data/state.js";
+import { changedOther, DEFAULTS, isWithoutHead, secondOf, withHead } from "heed/data/state.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -25,7 +25,7 @@ function sideOf(attention, second, saved, settings, set) {
 /** @param {{data: Saved}} props */
 export function SavedApp({ data }) {
   const [chosen, setSettings] = useAddress({ ...DEFAULTS, ...data.settings });
-  const settings = chosen.kind ? chosen : { ...chosen, kind: data.kind };
+  const settings = { ...withHead(chosen), kind: chosen.kind || data.kind };
   const { value, error } = usePromise(
     async () => ({
       attention: await fromBase64(data),
@@ -46,7 +46,7 @@ export function SavedApp({ data }) {
       <${Provenance} about=${data.about ?? {}} />
       ${
         value &&
-        html`<${Workspace} attention=${value.attention} settings=${isText ? inText(settings) : settings} title=${data.title} about=${data.about ?? {}}
+        html`<${Workspace} attention=${value.attention} settings=${isText ? inText(settings) : settings} title=${data.title} about=${data.about ?? {}} isOpening=${isWithoutHead(chosen)}
         set=${isText ? setInText(set) : set} views=${{ ...(isSquare && value.picture && PICTURE), ...(generation && GENERATE), ...VIEWS, ...(sweep && PATCH), ...(lens && LENS) }}
         extra=${{ generation, sweep, lens, second: sideOf(value.attention, value.second, data.second, settings, set), picture: value.picture }} />`
       }

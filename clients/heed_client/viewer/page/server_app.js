@@ -20,7 +20,17 @@ import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
 import { same, textsOf } from "heed/data/alignment.js";
 import { openingToken } from "heed/data/tokens.js";
-import { changed, changedOther, DEFAULTS, isSameRun, runPart, secondOf, SENTENCE } from "heed/data/state.js";
+import {
+  changed,
+  changedOther,
+  DEFAULTS,
+  isSameRun,
+  isWithoutHead,
+  runPart,
+  secondOf,
+  SENTENCE,
+  withHead,
+} from "heed/data/state.js";
 import { drawnHeads } from "heed/data/display.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
@@ -53,7 +63,8 @@ export function ServerApp() {
   const texts = useRef(/** @type {Partial<Settings>} */ ({})); // of the last model that took them
   const latest = useRef(""); // the model that was chosen last
   const set = useCallback(
-    (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
+    (/** @type {Partial<import("heed/data/state.js").Chosen>} */ changes) =>
+      setSettings((before) => ({ ...before, ...changes })),
     [],
   );
   useEffect(() => setRequest(null), [chosen.model]); // another model has other tensors
@@ -70,7 +81,7 @@ export function ServerApp() {
   const kind = chosen.kind || (whole ? openingKind(whole) : "weights");
   /** @type {Settings["view"]} */
   const view = chosen.view || (whole && writesAboutPicture(whole) ? "generate" : "");
-  const settings = useMemo(() => ({ ...chosen, kind, view }), [chosen, kind, view]);
+  const settings = useMemo(() => ({ ...withHead(chosen), kind, view }), [chosen, kind, view]);
   const current = useMemo(() => whole && towerOf(whole, kind), [whole, kind]);
   const answer = useAnswer(current, settings, request, attempt);
   const shown = answer.value?.model === current ? answer.value : null; // not the answer of the previous model
@@ -120,7 +131,7 @@ export function ServerApp() {
             ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads arrived" : "The last successful run is shown"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${generated?.attention ?? shown.attention} settings=${generated?.settings ?? drawn} set=${generated?.set ?? set}
-            title=${shown.model.block} about=${about} requestOf=${(/** @type {Settings} */ within) => own ?? asRequest(shown, within)} views=${viewsOf(shown.model, shown.input.patches ?? patchesOf(shown.model))}
+            title=${shown.model.block} about=${about} isOpening=${isWithoutHead(chosen)} requestOf=${(/** @type {Settings} */ within) => own ?? asRequest(shown, within)} views=${viewsOf(shown.model, shown.input.patches ?? patchesOf(shown.model))}
             kinds=${generated?.kinds ?? kindsOf(shown.model)}
             extra=${{ second, picture, generation: generated?.generation, sweep: sweep?.state, lens: lens?.state, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>

@@ -14,7 +14,7 @@ import { LensView } from "heed/views/lens_view.js";
 import { PatchView } from "heed/views/patch_view.js";
 import { PictureView } from "heed/views/picture_view.js";
 import { placeOf } from "heed/views/comparison.js";
-import { PairFinder } from "heed/views/pair_finder.js";
+import { PairFinder, useRanking } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
 import { TakeAlong } from "heed/page/take_along.js";
 
@@ -47,6 +47,7 @@ const HINTS = {
   tokens: "",
 };
 
+const HEADED = ["head", "matrix", "tokens", "compare", "ablate", "neurons", "steps"]; // views that open with one head
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 
 /** What the views need that not every model has. @type {Record<string, string>} */
@@ -66,10 +67,13 @@ const OWN = {
   lens: "Each layer is read with the model’s last norm and head, which were trained for the last layer alone.",
 };
 
+/** @param {import("heed/data/ranking.js").Ranked} ranked */
+const placeOfHead = ({ layer, head }) => ({ layer, head });
+
 /**
  * @param {ViewProps & {title: string, about: Record<string, string>, views?: typeof VIEWS,
- *   requestOf?: ((settings: Settings) => import("heed/save/commands.js").Request) | null, kinds?: string[], extra?: Record<string, any>}} props
- *   `kinds` are the outputs that can be shown, `about` has the origin of the weights, `extra` is passed to the views
+ *   requestOf?: ((settings: Settings) => import("heed/save/commands.js").Request) | null, kinds?: string[], extra?: Record<string, any>, isOpening?: boolean}} props
+ *   `isOpening`: no layer or head is chosen yet, `kinds` are the outputs that can be shown, `about` has the origin of the weights, `extra` is passed to the views
  */
 export function Workspace({
   attention,
@@ -81,21 +85,28 @@ export function Workspace({
   requestOf = null,
   kinds = [],
   extra = {},
+  isOpening = false,
 }) {
   const name = Object.hasOwn(views, settings.view)
     ? settings.view
     : /** @type {Settings["view"]} */ (Object.keys(views).find((first) => first !== "generate" || extra.generation));
+  const { heads: ranked } = useRanking(attention, settings, true, isOpening && HEADED.includes(name));
+  const [best, next] = ranked;
+  useEffect(() => {
+    const isCompared = name === "compare" && settings.other === null && next;
+    if (best) set({ ...placeOfHead(best), ...(isCompared && { other: placeOfHead(next) }) });
+  }, [best]);
   const within = useMemo(
     () => ({
       ...settings,
       view: name,
-      layer: Math.min(settings.layer, attention.layers - 1),
-      head: Math.min(settings.head, attention.heads - 1),
+      layer: Math.min(best?.layer ?? settings.layer, attention.layers - 1),
+      head: Math.min(best?.head ?? settings.head, attention.heads - 1),
       query: settings.query !== null && settings.query < attention.m ? settings.query : null,
       key: settings.key !== null && settings.key < attention.n ? settings.key : null,
       combine: Object.hasOwn(combinationsOf(attention, settings.kind), settings.combine) ? settings.combine : "none",
     }),
-    [settings, attention, name],
+    [settings, attention, name, best],
   );
   const { layer, head } = within;
   const { view: View } = views[name];
@@ -138,7 +149,7 @@ export function Workspace({
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${OWN[name] ? [] : kinds} />
     ${["head", "matrix", "tokens", "picture", "generate"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
-      <${View} attention=${attention} settings=${within} set=${set} ...${extra} ...${name === "model" ? { pointed, setPointed } : {}} />
+      <${View} attention=${attention} settings=${within} set=${set} ...${extra} ...${name === "model" ? { pointed, setPointed } : {}} ...${["generate", "ablate"].includes(name) ? { isOpening } : {}} />
     </div>
     ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} hint=${HINTS[name]} />`}
     <p class="note">${cut && html`<button onClick=${() => set(cut)}>cut this edge</button> Patch shows what the model answers without this weight, in each head. `}${OWN[name] ?? "Weights show where a model looks, not why it answers as it does."}</p>

@@ -43,9 +43,9 @@ const RELATIVE = "‖after − before‖ / ‖before‖".replaceAll(" ", "\u00a0
 /** @typedef {{layer: number, head: number, effect: number}} Effect */
 /** @typedef {{each: {word: string, cosine: number, share: number}[], whole: number}} Move  of the output of each token, and of all of it */
 
-/** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
- *    `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
-export function AblateView({ attention, settings, set, run }) {
+/** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}, isOpening?: boolean}} props
+ *    `isOpening`: no layer or head is chosen yet; `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
+export function AblateView({ attention, settings, set, run, isOpening = false }) {
   const { model, input, request, wanted } = run;
   const asked = JSON.stringify(withoutHeads(run.settings));
   const whole = usePromise(
@@ -72,6 +72,9 @@ export function AblateView({ attention, settings, set, run }) {
   const changes = useMemo(() => (isReady ? changesOf(attention, before, ablated) : []), [attention, before, isReady]);
   const [picked, setPicked] = useState(""); // a head
   const [opened, setOpened] = useState("0.0"); // a head that is shown without being chosen
+  useEffect(() => {
+    if (isOpening) setOpened(nameOf(settings));
+  }, [isOpening, settings.layer, settings.head]);
   const [pointed, setPointed] = useState(""); // a head
   const at = pointed ? { ...settings, ...placeNamed(pointed) } : settings;
   const isSteady = isReady && !(changes[0]?.largest > LEAST);

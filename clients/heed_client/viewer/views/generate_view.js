@@ -24,9 +24,11 @@ import { WordPictures } from "heed/views/word_pictures.js";
 /** @typedef {import("heed/page/generation.js").Text} GeneratedText */
 /** @typedef {import("heed/page/generation.js").Actions} Actions */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/views/pair_finder.js").Head} Head */
 /** @typedef {{row: number | null, column: number | null}} Word  among the generated tokens, and among those that they look at */
 /** @typedef {{name: string, value: number}} Other  a word with its place, or the picture, that is pointed at */
-/** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
+/** @typedef {ViewProps & {picture?: import("heed/views/picture_view.js").Seen | null, isOpening?: boolean, generation: {text: GeneratedText | null, actions: Actions | null}}} Props
+ *   `isOpening`: no layer or head is chosen yet; no actions in a saved page */
 
 const TALLEST = 0.75; // of the window's height
 const BELOW = 68; // px between its end and the window's: the last note
@@ -36,7 +38,7 @@ const FORMS = { picture: "a picture", row: "a row of the matrix" }; // of a word
 const NEAR = 40; // px from the end of a text that count as its end
 
 /** @param {Props} props */
-export function GenerateView({ attention, settings, set, picture, generation: { text, actions } }) {
+export function GenerateView({ attention, settings, set, picture, isOpening = false, generation: { text, actions } }) {
   const count = text?.tokens.length ?? 0;
   const isDrawn = text !== null && count > 0 && attention.m === count; // otherwise it is the attention of the prompt
   const [pointed, setPointed] = useState(/** @type {Word | null} */ (null));
@@ -95,7 +97,12 @@ export function GenerateView({ attention, settings, set, picture, generation: { 
       <${Passage} text=${text} patches=${patches} hasPicture=${Boolean(hasPicture)} opening=${opening} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
       ${hasPicture && html`<${SeenBy} attention=${attention} settings=${settings} set=${set} picture=${picture} place=${place} hasHeads=${isPinned} choice=${choice}>${words}<//>`}
       <div class="beside-text" style=${{ "--rows": Math.min(MOST_RANKED, attention.layers * attention.heads) }}><${Alternatives} text=${text} place=${looked} actions=${actions} isWarm=${settings.temperature > 0} />
-        ${ranked !== null && isDrawn && html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} isOther=${place !== ranked} leave=${() => setPointed(null)} />`}</div>
+        ${
+          ranked !== null &&
+          isDrawn &&
+          html`<${Ranking} attention=${attention} settings=${settings} set=${set} place=${ranked} isOther=${place !== ranked} leave=${() => setPointed(null)}
+          onBest=${isOpening ? (/** @type {Head} */ { layer, head }) => set({ layer, head }) : undefined} />`
+        }</div>
       ${!hasPicture && alignment()}</div>`
     }
     ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
@@ -136,8 +143,8 @@ function withPicture({ rows, columns }, start) {
 
 /** All heads by the largest weight of the pinned word, or of the opening one, or by its weight on the pinned word or patch;
  *  paler while another one is pointed at.
- *  @param {ViewProps & {place: number, isOther: boolean, leave: () => void}} props  `leave` the other one */
-function Ranking({ attention, settings, set, place, isOther, leave }) {
+ *  @param {ViewProps & {place: number, isOther: boolean, leave: () => void, onBest?: (head: Head) => void}} props  `leave` the other one */
+function Ranking({ attention, settings, set, place, isOther, leave, onBest }) {
   const { key } = settings;
   const name = nameIn(attention, settings, "rows", place);
   const title =
@@ -145,7 +152,7 @@ function Ranking({ attention, settings, set, place, isOther, leave }) {
       ? `Heads ranked by their largest weight from ${name}${leftOut(attention, true)}`
       : `Heads ranked by their weight from ${name} on ${nameIn(attention, settings, "columns", key)}`;
   return html`<div class=${isOther ? "ranked other" : "ranked"} onPointerEnter=${leave}>
-    <${RankedHeads} attention=${attention} settings=${{ ...settings, query: place, key }} title=${title} hasSmall=${false}
+    <${RankedHeads} attention=${attention} settings=${{ ...settings, query: place, key }} title=${title} hasSmall=${false} onBest=${onBest}
       set=${(/** @type {Partial<ViewProps["settings"]>} */ head) => set({ query: place, ...head })} /></div>`;
 }
 

@@ -20,17 +20,9 @@ const MOST_WORDS = 512; // of a text whose words are all buttons
 
 /** @param {ViewProps & {point?: Point}} props */
 export function PairFinder({ attention, settings, set, point }) {
-  const { query, key } = settings;
-  const ready = useReady(attention);
-  const { hideSpecial, hideFirst, hidePadding } = settings;
-  const { value } = usePromise(
-    async () => ({ attention, query, key, heads: attention.isWhole ? await rank(attention, settings) : [] }),
-    [attention, attention.isWhole, query, key, ready, hideSpecial, hideFirst, hidePadding],
-  );
-  const isCurrent = value?.attention === attention && value.query === query && value.key === key;
-  const isHeld = query !== null || key !== null;
-  const largest = useLargest(attention, settings, !isHeld);
-  const heads = isHeld ? (isCurrent ? value.heads : []) : largest;
+  const isHeld = settings.query !== null || settings.key !== null;
+  useReady(attention); // renders again when all heads have arrived
+  const { heads } = useRanking(attention, settings);
   const [best] = heads;
   useEffect(() => {
     if (best) point?.(best);
@@ -55,31 +47,22 @@ export function PairFinder({ attention, settings, set, point }) {
 }
 
 /** All heads by the weight of the held words, below a title.
- *  @param {ViewProps & {title: string, before?: string, hasSmall?: boolean}} props  `before`: a line in their place while no
- *    word is held, `hasSmall`: whether there are small pictures */
-export function RankedHeads({ attention, settings, set, title, before = "", hasSmall = true }) {
-  const { query, key, hideSpecial, hideFirst, hidePadding } = settings;
-  const { isWhole, layers, heads } = attention;
-  const isHeld = query !== null || key !== null;
-  const largest = useLargest(attention, settings, !isHeld);
-  const isWaiting = !isHeld && largest.length === 0;
-  const { value, error } = usePromise(
-    async () => ({
-      attention,
-      query,
-      key,
-      ranked: isWhole && isHeld ? await rank(attention, settings, hasSmall) : [],
-    }),
-    [attention, isWhole, query, key, hideSpecial, hideFirst, hidePadding],
-  );
+ *  @param {ViewProps & {title: string, before?: string, hasSmall?: boolean, onBest?: (best: Ranked) => void}} props  `before`: a line
+ *    in their place while no word is held, `hasSmall`: whether there are small pictures */
+export function RankedHeads({ attention, settings, set, title, before = "", hasSmall = true, onBest }) {
+  const isHeld = settings.query !== null || settings.key !== null;
+  const { heads, error } = useRanking(attention, settings, hasSmall);
+  const isWaiting = !isHeld && heads.length === 0;
+  useEffect(() => {
+    if (heads.length) onBest?.(heads[0]);
+  }, [heads[0]]);
   if (error) return html`<p role="alert">${error.message}</p>`;
-  if (layers * heads === 1) return null;
-  const isCurrent = value?.attention === attention && value.query === query && value.key === key;
+  if (attention.layers * attention.heads === 1) return null;
   return html`<section class="heads-by-weight" aria-label="heads by weight"><h2>${title}</h2>
     ${
       isWaiting
         ? html`<p class="note before-ranking">${before}</p>`
-        : html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${!isHeld ? largest : isCurrent ? value.ranked : []} />`
+        : html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} />`
     }</section>`;
 }
 
@@ -125,6 +108,26 @@ function Largest({ attention, settings }) {
   const pair = isOne ? rankedPair(layer, head, one)[0] : several;
   if (!pair) return html`<p class="headline"></p>`;
   return html`<p class="headline"><${Pair} attention=${attention} settings=${{ ...settings, heads: [] }} pair=${pair} error=${shown?.error} isRanked=${!isOne} /></p>`;
+}
+
+/** The heads by the weight of the held words, or each by its largest weight.
+ *  @param {ViewProps["attention"]} attention @param {Settings} settings @param {boolean} [hasSmall]  whether there are small pictures
+ *  @param {boolean} [isWanted] @returns {{heads: Ranked[], error: Error | null}} */
+export function useRanking(attention, settings, hasSmall = true, isWanted = true) {
+  const { query, key, hideSpecial, hideFirst, hidePadding } = settings;
+  const isHeld = isWanted && (query !== null || key !== null);
+  const largest = useLargest(attention, settings, isWanted && !isHeld);
+  const { value, error } = usePromise(
+    async () => ({
+      attention,
+      query,
+      key,
+      heads: attention.isWhole && isHeld ? await rank(attention, settings, hasSmall) : [],
+    }),
+    [attention, attention.isWhole, isHeld, query, key, hideSpecial, hideFirst, hidePadding],
+  );
+  const isCurrent = value?.attention === attention && value.query === query && value.key === key;
+  return { heads: !isHeld ? largest : isCurrent ? value.heads : [], error };
 }
 
 /** Each head's largest weight, the largest first, if the small pictures have every weight.
