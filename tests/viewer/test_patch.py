@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
+from itertools import takewhile
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
@@ -179,6 +181,30 @@ def test_the_page_opens_with_a_change_that_has_an_effect(open_page, url):
     expect(page.get_by_role("textbox", name="other text")).to_have_count(0)
     change.select_option("insert the other text’s activation")
     expect(page.locator(".ending[role=status]")).to_contain_text("Both texts have the same tokens")
+
+
+@pytest.mark.parametrize(("wide", "is_alike"), [(26, True), (31, False)])
+def test_a_decoder_begins_as_both_texts_generate(open_page, two_stacks, shared_server, tmp_path, wide, is_alike):
+    """The next token is the first that the other text may change; the encoder's stream is changed."""
+    shutil.copytree(two_stacks / "bart", tmp_path / "bart")
+    path = tmp_path / "bart" / "1" / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    known = tokenizer["model"]["vocab"]
+    known |= {f"word{i}": i for i in {*range(60)} - {*known.values()}}  # each generated token has a text
+    known |= {"tired.": known.pop("word28"), "wide.": known.pop(f"word{wide}")}  # the words that differ
+    path.write_text(json.dumps(tokenizer))
+    url = shared_server(tmp_path).url
+    page = open_page("model=bart&view=patch", url=url)
+    expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
+    boxes = (page.get_by_role("textbox", name=name, exact=True) for name in ("text", "other text"))
+    with httpx.Client(base_url=url, timeout=60) as client:
+        answers = [client.post("/v1/generate/bart", json={"text": box.input_value()}).json() for box in boxes]
+    texts = ([token["text"] for token in answer["generated"]] for answer in answers)
+    same = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=True)))
+    assert bool(same) == is_alike
+    expect(page.get_by_role("textbox", name="text of the decoder")).to_have_value(same)
+    expect(page.get_by_role("combobox", name="after")).to_have_value("" if is_alike else "0")
+    expect(page.get_by_role("combobox", name="at", exact=True)).to_have_value("encoder_hidden")
 
 
 def test_other_choices_are_sent(open_patch, ask):

@@ -108,6 +108,17 @@ export const siteTitle = (site) => {
   return prefix ? `${prefix.slice(0, -1)}: ${title}` : title;
 };
 
+const STACKS = ["encoder_", "", "cross_"];
+
+/** The sites of a model, by stack and then from the stream to the weights. @param {import("heed/server/api.js").Model} model */
+export const sitesOf = ({ interventions }) => {
+  const order = (/** @type {string} */ site) => {
+    const [stack = "", name] = partsOf(site);
+    return Object.keys(SITES).length * STACKS.indexOf(stack) + Object.keys(SITES).indexOf(name);
+  };
+  return Object.keys(interventions ?? {}).sort((one, other) => order(one) - order(other));
+};
+
 /** One layer or head in words. @param {string} site @param {string} axis @param {number} index */
 export const indexName = (site, axis, index) =>
   `${axis === "layers" && site.endsWith("hidden") ? "into " : ""}${axis.slice(0, -1)} ${index}`;
@@ -169,8 +180,8 @@ export const hasPatch = ({ tokenizer, interventions }) =>
 /** The choices of the settings, with a default for those that are absent or that the model does not have.
  *  @param {import("heed/server/api.js").Model} model @param {Settings} settings @returns {Choices} */
 export function choicesOf(model, { patch, text }) {
-  const sites = Object.keys(model.interventions ?? {});
-  const at = sites.includes(patch.at) ? patch.at : sites.includes("hidden") ? "hidden" : sites[0];
+  const sites = sitesOf(model);
+  const at = [patch.at, "encoder_hidden", "hidden"].find((site) => sites.includes(site)) ?? sites[0];
   const [grids, metrics] = [Object.keys(gridsOf(at)), Object.keys(metricsOf(model))];
   const over = grids.includes(patch.over) ? patch.over : grids[0];
   const free = axesOf(at).filter((axis) => !over.split(",").includes(axis));

@@ -95,7 +95,7 @@ export function ServerApp() {
   const server = usePromise(api.server, [attempt]);
   const source = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
   const generated = useGeneration(shown, drawn, set);
-  const sweep = useSweep(shown, drawn);
+  const sweep = useSweep(shown, drawn, set);
   const lens = useLens(shown, drawn);
   const own = generated?.request ?? sweep?.request ?? lens?.request;
   const about = { ...source, ...generated?.about, ...sweep?.about };

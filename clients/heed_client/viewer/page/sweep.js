@@ -13,6 +13,7 @@ import {
   likelyTokens,
   otherInput,
   pairsOf,
+  sharedStart,
   Sweep,
   sweepBody,
   tokenText,
@@ -55,9 +56,9 @@ const MOST_NUMBERS = 250_000; // of outputs that are compared
 /**
  * The state that Workspace shows in the view Patch; null in other views.
  * @param {import("heed/views/hooks.js").Answer | null} answer  to the text @param {Settings} settings
- * @returns {{state: SweepState, request: import("heed/save/commands.js").Request | null, about: Record<string, string>} | null}
+ * @param {import("heed/views/hooks.js").Set} set @returns {{state: SweepState, request: import("heed/save/commands.js").Request | null, about: Record<string, string>} | null}
  */
-export function useSweep(answer, settings) {
+export function useSweep(answer, settings, set) {
   const isShown = settings.view === "patch" && answer !== null && hasPatch(answer.model);
   const chosen = useMemo(() => {
     if (!isShown) return null;
@@ -81,6 +82,7 @@ export function useSweep(answer, settings) {
     [chosen, isUseless],
   );
   const isFrom = choices?.action === "from";
+  const isStarting = useStart(answer, settings, set, isFrom && found ? source : "");
   const theirs = isFrom ? found : null;
   const hasTokens = isShown && predictsTokens(answer.model);
   const likely = usePromise(
@@ -111,7 +113,11 @@ export function useSweep(answer, settings) {
           ? ""
           : "Write the tokens that are compared.";
   const isReady =
-    isShown && !needed && (!isFrom || theirs !== null) && (!count || tokens.slice(0, count).every(Boolean));
+    isShown &&
+    !needed &&
+    !isStarting &&
+    (!isFrom || theirs !== null) &&
+    (!count || tokens.slice(0, count).every(Boolean));
   const asked = useMemo(
     () => (isReady && choices ? sweepBody(answer.model, settings, answer.input, { ...choices, tokens }, theirs) : null),
     [isReady, answer?.input, choices, tokens.join("\n"), theirs],
@@ -187,6 +193,26 @@ export function useSweep(answer, settings) {
       needsKey: hasKey(),
     },
   };
+}
+
+/**
+ * The decoder's text of a model of two stacks, until the reader chooses anything: as far as it generates the same from both
+ * texts, so that the next token is the first that the other text may change.
+ * @param {import("heed/views/hooks.js").Answer | null} answer @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
+ * @param {string} source  the other text @returns {boolean} whether it is not known yet
+ */
+function useStart(answer, { text, target, patch }, set, source) {
+  const isChosen = target !== "" || Object.keys(patch).length > 0;
+  const isWanted = answer !== null && source !== "" && !isChosen && answer.input.target.length > 0;
+  const model = isWanted && answer.model.generate ? answer.model : null;
+  const { value, error } = usePromise(
+    async () => (model ? { target: await sharedStart(model, text, source) } : null),
+    [model, text, source],
+  );
+  useEffect(() => {
+    if (value && model) set(value.target ? value : { patch: { position: 0 } });
+  }, [value]);
+  return model !== null && error === null;
 }
 
 /** An error of the other text, beside the field of that text. @param {Error | null} error */

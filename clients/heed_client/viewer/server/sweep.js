@@ -162,6 +162,20 @@ export async function likeliest(model, settings, input, source, position) {
   return { own, other };
 }
 
+/** The text that a model of two stacks generates from both texts alike; the next token may differ.
+ *  @param {Model} model @param {string} text @param {string} source @returns {Promise<string>} */
+export async function sharedStart(model, text, source) {
+  const path = `v1/generate/${encodeURIComponent(model.block)}`;
+  const answers = await Promise.all([text, source].map((text) => post(path, { text, outputs: [] })));
+  const [own, other] = /** @type {{id: number, text: string}[][]} */ (answers.map(({ generated }) => generated));
+  const same = own.findIndex(({ id }, i) => id !== other[i]?.id);
+  return own
+    .slice(0, same < 0 ? own.length : same)
+    .map(({ text }) => text)
+    .join("")
+    .trim();
+}
+
 /** The intervention of the pinned cell, null if none is pinned, or its text is missing.
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Promise<Body | null>} */
 export async function pinnedIntervention(model, settings, input) {

@@ -23,6 +23,7 @@ import {
   shownIn,
   signed,
   siteMeaning,
+  sitesOf,
   siteTitle,
   TOKENS,
 } from "heed/data/patch.js";
@@ -83,7 +84,6 @@ function Parameters({ actions, change, grid, aligned }) {
   const { action, at, over, metric, tokens, position, renormalize, source, minus, scale } = choices;
   const errors = errorsOf(error);
   const isTold = Object.keys(errors).some((name) => SHOWN.includes(name));
-  const sites = Object.keys(model.interventions ?? {});
   const metrics = metricsOf(model);
   const grids = gridsOf(at);
   const free = axesOf(at).filter((axis) => !over.split(",").includes(axis));
@@ -121,7 +121,7 @@ function Parameters({ actions, change, grid, aligned }) {
   }
     <div class="parameters"><div class="tools" role="group" aria-label="what is changed">
       <${Told} name="change" tell=${setTold}><${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} /><//>
-      <${Told} name="at" tell=${setTold}><${Choice} label="at" value=${at} options=${Object.fromEntries(sites.map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} /><//>
+      <${Told} name="at" tell=${setTold}><${Choice} label="at" value=${at} options=${Object.fromEntries(sitesOf(model).map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} /><//>
       ${Object.keys(grids).length > 1 && html`<${Told} name="grid" tell=${setTold}><${Choice} label="grid" value=${over} options=${grids} onChange=${(/** @type {string} */ over) => change({ over, fixed: {}, cell: null })} /><//>`}
       ${free.map((axis) => html`<${Told} name=${axis} tell=${setTold}><${Choice} label=${axis} value=${choices.fixed[axis] ?? ""} options=${{ ...indices(axis), "": "all" }} onChange=${(/** @type {string} */ value) => fix(axis, value)} /><//>`)}
       ${
