@@ -12,25 +12,27 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.normalizers import Lowercase
+from tokenizers.pre_tokenizers import Sequence, Split, WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import MBartConfig, MBartForConditionalGeneration, PreTrainedTokenizerFast
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 WORDS = [
-    "the", "a", "animal", "cat", "dog", "ship", "street", "mat", "sea", "it", "who", "did", "not", "was", "too",
-    "tired", "old", "because", "when", "where", "on", "to", "and", "but", "cross", "sat", "saw", "ran", "slept",
-    "stayed", "lost", "went", "home",
+    "the", "a", "animal", "cat", "dog", "ship", "street", "mat", "sea", "it", "who", "did", "didn't", "not", "was",
+    "too", "tired", "wide", "old", "because", "when", "where", "on", "to", "and", "but", "cross", "sat", "saw", "ran",
+    "slept", "stayed", "lost", "went", "home", ".",
 ]  # fmt: skip
 VOCABULARY = {word: index for index, word in enumerate([PAD, END, UNKNOWN, *WORDS])}
-LONGEST = 10  # words
-STEPS, BATCH = 800, 64
+LONGEST = 14  # words
+STEPS, BATCH = 1500, 64
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """One token for each word, and the end token."""
     backend = Tokenizer(WordLevel(VOCABULARY, unk_token=UNKNOWN))
-    backend.pre_tokenizer = WhitespaceSplit()
+    backend.normalizer = Lowercase()
+    backend.pre_tokenizer = Sequence([WhitespaceSplit(), Split(".", "isolated")])
     backend.post_processor = TemplateProcessing(single=f"$A {END}", special_tokens=[(END, VOCABULARY[END])])
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=PAD, eos_token=END, unk_token=UNKNOWN)
 
