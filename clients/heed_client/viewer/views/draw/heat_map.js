@@ -30,6 +30,7 @@ const PALE = 0.45; // opacity of a number that is or rounds to 0
 const FEW = 5; // rows
 const SHARE = 0.3; // of a cell that large words and numbers have
 export const BAR = 36; // px, the longest bar
+const WITH_BARS = 480; // px of a map; in a narrower one their room is for numbers in the cells
 const [LESS, MORE] = [0.15, 0.85]; // levels of the colours of bars of a difference
 const GAP = 6; // px between words and cells
 const AXES = 60; // px of the words of the queries, from which the names of the axes have room above them
@@ -54,7 +55,8 @@ const ROOM = [Infinity, Infinity, Infinity, 17, 34, 44, 52]; // px of a cell wit
  *  @param {{width: number, height: number}} size  the height at most, in CSS pixels @param {number | undefined} lowest  px of the cells
  *  @param {Beside} beside */
 export function layout({ m, n }, { rows, columns }, { width, height }, lowest, beside) {
-  const { most, wordsBeside, times = 1, hasBars = true, cell = 0 } = beside;
+  const { most, wordsBeside, times = 1, cell = 0 } = beside;
+  const hasBars = (beside.hasBars ?? true) && width >= WITH_BARS;
   const bar = hasBars ? BAR : 0;
   const of = (/** @type {number} */ font) => {
     const size = font / SMALL;
