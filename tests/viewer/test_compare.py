@@ -157,6 +157,18 @@ def test_the_first_sentence_is_the_largest_change(open_page):
     assert page.locator(".sides").bounding_box()["y"] == top
 
 
+def test_the_share_of_attention_that_is_elsewhere(open_page, heed):
+    """Half the sum of the absolute differences of a query's weights, on average; texts of two lengths have none."""
+    weights = heed.attend("bert", text="the cat sat").weights[0]
+    share = abs(weights[3] - weights[0]).sum(-1).mean() / 2
+    page = open_page(PAGE + "&head=0&other={%22head%22:3}")
+    difference = page.get_by_role("region", name="difference")
+    expect(difference).to_contain_text(f"On average {percent(share)} of a word’s attention is elsewhere.")
+    second_text(page).fill("the cat sat on")
+    expect(difference.get_by_role("heading")).to_contain_text("“the cat sat on”")
+    expect(difference).not_to_contain_text("On average")
+
+
 def test_cells_that_are_masked_on_both_sides_are_masked_in_the_difference(open_page):
     page = open_page("model=multi_head&view=compare&parameters=" + quote(json.dumps({"is_causal": True})))
     for name in ("first", "second", "difference"):

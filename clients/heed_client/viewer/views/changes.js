@@ -44,6 +44,24 @@ export function largestChangeOf(props) {
   return place === undefined ? null : { row: Math.floor(place / n), column: place % n };
 }
 
+/** How much attention is elsewhere in the second side, which has the same words. @param {Props} props */
+export function Moved(props) {
+  const share = movedShare(props);
+  return (
+    share > LEAST && html`<span class="note">On average ${percent(share)} of a word’s attention is elsewhere.</span>`
+  );
+}
+
+/** The mean share of a query's weights that is at other keys: half the sum of the absolute differences, which is the total
+ *  variation distance; NaN of other numbers than weights. @param {Pick<Props, "attention" | "change" | "settings">} props */
+function movedShare({ attention: { rows, columns }, change: { n, values }, settings }) {
+  const [queries, keys] = [rows, columns].map((labels) => visible(labels, settings));
+  if (!isOfWeights(settings.kind)) return NaN;
+  const moved = (/** @type {number} */ change) => (change === -Infinity ? 0 : Math.abs(change) / 2); // masked in both
+  const share = (/** @type {number} */ i) => keys.reduce((sum, j) => sum + moved(values[i * n + j]), 0);
+  return queries.reduce((sum, i) => sum + share(i), 0) / queries.length;
+}
+
 /** A number before and after a change, and the change: weights as percentages with one decimal, of which the change is the
  *  difference, or with more digits if these are alike.
  *  @param {string} kind  the output @param {number} before @param {number} change */

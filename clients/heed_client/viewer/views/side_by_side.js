@@ -1,9 +1,9 @@
 // Two matrices on one scale, and the difference of the second from the first, as maps and in words.
-import { html, useMemo, useRef } from "vendor/preact.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { renormalised, visible } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
-import { Changes, largestChangeOf, LargestDifference } from "heed/views/changes.js";
+import { Changes, largestChangeOf, LargestDifference, Moved } from "heed/views/changes.js";
 import { rootSize, useSize } from "heed/views/draw/canvas.js";
 import { AROUND, besideOf, LINE, WITHOUT_WORDS } from "heed/views/draw/heat_map.js";
 import { MatrixView } from "heed/views/matrix_view.js";
@@ -14,7 +14,8 @@ import { HINT, Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/comparison.js").One} One */
 
 const [IN_A_ROW, IN_ROW_OF_RESULTS] = [1088, 768]; // px from which the three maps are in a row, with the words of the queries once
-const [OTHERS, OTHERS_OF_RESULTS] = [468, 544]; // px of what is above and below the maps in a row
+const OTHERS_OF_RESULTS = 544; // px of what is above and below the maps in a row of results
+const BELOW = 101; // px below the maps of a comparison
 const BETWEEN = 16; // px between two maps of texts of two lengths
 const NARROWEST = 0.75; // of the columns of the longer text, for the title of the other
 const TIMES = 1.5; // as wide as the maps before and after is that of the change
@@ -98,11 +99,19 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     isWide && isComparison && change && !isSame
       ? columnsOf(beside, settings, names, width - 2 * BETWEEN * scale)
       : null;
-  const head = (/** @type {number} */ at) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
-    ${tools[at] && html`<div class="tools">${tools[at]}</div>`}</div>`;
+  const head = (
+    /** @type {number} */ at,
+    /** @type {unknown} */ own = tools[at],
+  ) => html`<div class="side-head"><h2>${unbroken(titles[at])}</h2>
+    ${own && html`<div class="tools">${own}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
   const isWithList = isRow && !isComparison; // of changes, which has what is pinned
-  const others = (isComparison ? OTHERS : OTHERS_OF_RESULTS) * scale;
+  const [above, setAbove] = useState(0); // px above the maps: titles may take two lines
+  useLayoutEffect(() => {
+    const map = isComparison ? sides.current?.querySelector(".heat-map") : null;
+    if (map) setAbove(map.getBoundingClientRect().top + scrollY);
+  });
+  const others = isComparison ? above + BELOW * scale : OTHERS_OF_RESULTS * scale;
   const height = isRow || unequal ? Math.max(lowest + AROUND, innerHeight - others) : 0;
   /** One of the maps of the same words has the buttons, one in a row has the words. */
   const map = (isFirst = false, isLast = false) => ({
@@ -128,7 +137,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
   const list = changes && html`<${Changes} ...${changes} set=${isWithList ? first.set : null} />`;
   const difference =
     change &&
-    html`<section key="difference" aria-label="difference">${head(2)}
+    html`<section key="difference" aria-label="difference">${head(2, isComparison && isSame && changes && html`<${Moved} ...${changes} />`)}
       <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} named=${named} ...${map(!isComparison, isComparison)} ...${pairs?.isWhole ? {} : { masked: "not in both texts", hatched: "" }} />
       ${pairs?.isWhole === false && html`<p class="note">Hatched: not in both texts.</p>`}</section>`;
   return html`${isComparison && changes && html`<${LargestDifference} ...${changes} />`}${isComparison && list}<div class=${`sides ${isRow ? "row" : unequal ? "unequal" : ""}`} ref=${sides} style=${{ "--columns": unequal?.widths, "--names": `${names}px`, "--around": `${WITHOUT_WORDS}px`, "--times": TIMES }}>
