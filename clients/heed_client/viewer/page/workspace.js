@@ -149,7 +149,7 @@ export function Workspace({
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${OWN[name] ? [] : kinds} />
     ${["head", "matrix", "tokens", "picture", "generate"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
-      <${View} attention=${attention} settings=${within} set=${set} ...${extra} ...${name === "model" ? { pointed, setPointed } : {}} ...${["generate", "ablate"].includes(name) ? { isOpening } : {}} />
+      <${View} attention=${attention} settings=${within} set=${set} ...${extra} isOpening=${isOpening} ...${name === "model" ? { pointed, setPointed } : {}} />
     </div>
     ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} hint=${HINTS[name]} />`}
     <p class="note">${cut && html`<button onClick=${() => set(cut)}>cut this edge</button> Patch shows what the model answers without this weight, in each head. `}${OWN[name] ?? "Weights show where a model looks, not why it answers as it does."}</p>
