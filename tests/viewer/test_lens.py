@@ -133,7 +133,7 @@ def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, len
 
 
 def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
-    patch = {"source": "the street did not cross", "cell": [0, 2]}
+    patch = {"source": "the street did not cross", "at": "hidden", "cell": [0, 2]}
     page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "lens", "patch": json.dumps(patch)}), url=url)
     page.get_by_role("checkbox", name="residual stream, into layer 0, “animal”").check()
     change = {"at": "hidden", "layers": 0, "positions": 2, "from": {"text": patch["source"]}}

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import takewhile
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
@@ -50,7 +49,7 @@ def open_patch(open_page, url):
     """Opens the view on TEXT and OTHER; ``choices`` are those of the link."""
 
     def open_(model="gpt", *, text=TEXT, expected="no error", **choices) -> Page:
-        patch = json.dumps({"source": OTHER, **choices})
+        patch = json.dumps({"source": OTHER, "at": "hidden", **choices})
         query = urlencode({"model": model, "text": text, "view": "patch", "patch": patch})
         return open_page(query, url=url, expected=expected)
 
@@ -119,18 +118,19 @@ def test_the_grid_has_the_numbers_of_the_api(open_patch, ask):
 
 def test_a_text_without_another_one_has_a_grid_at_once(open_page, url, ask):
     page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "patch"}), url=url)
-    expect_measured(page, 14)
+    expect_measured(page, 8)
     expect(page.get_by_role("combobox", name="change")).to_have_value("scale")
-    answer = ask(intervention={"at": "hidden", "scale": 0}, over=BOTH, metric="kl")
+    over = {"layers": "all", "heads": "all"}
+    answer = ask(intervention={"at": "head_output", "scale": 0}, over=over, metric="kl")
     np.testing.assert_allclose(table(page)[2], answer["values"], rtol=1e-5, atol=1e-7)
-    expect(page.locator(".strongest")).to_contain_text("KL divergence is largest at the input of layer ")
+    expect(page.locator(".strongest")).to_contain_text("KL divergence is largest at layer ")
     expect(page.locator(".strongest b")).to_have_text(f"{np.max(answer['values']):.4g}")
 
 
 def test_a_large_window_has_high_rows(open_page, url):
     heights = []
     for width, height in ((390, 844), (1440, 900), (2560, 1440), (3840, 2160)):
-        link = urlencode({"model": "gpt", "text": TEXT, "view": "patch"})
+        link = urlencode({"model": "gpt", "text": TEXT, "view": "patch", "patch": json.dumps({"at": "hidden"})})
         page = open_page(link, url=url, viewport={"width": width, "height": height})
         expect_measured(page, 14)
         drawn(page)
@@ -139,7 +139,7 @@ def test_a_large_window_has_high_rows(open_page, url):
 
 
 def test_a_pinned_cell_is_told_beside_the_grid_which_stays_in_its_place(open_page, url):
-    link = urlencode({"model": "gpt", "text": TEXT, "view": "patch"})
+    link = urlencode({"model": "gpt", "text": TEXT, "view": "patch", "patch": json.dumps({"at": "hidden"})})
     page = open_page(link, url=url, viewport={"width": 1600, "height": 900})
     expect_measured(page, 14)
     expect(page.get_by_role("region", name="next tokens")).to_be_visible()  # of the strongest place
@@ -178,33 +178,44 @@ def test_the_page_opens_with_a_change_that_has_an_effect(open_page, url):
     change = page.get_by_role("combobox", name="change")
     expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
     expect(change.locator("option:checked")).to_have_text("remove")
-    expect(page.get_by_role("textbox", name="other text")).to_have_count(0)
+    expect(page.get_by_role("textbox", name="other text")).to_be_visible()  # to write one
     change.select_option("insert the other text’s activation")
     expect(page.locator(".ending[role=status]")).to_contain_text("Both texts have the same tokens")
 
 
-@pytest.mark.parametrize(("wide", "is_alike"), [(26, True), (31, False)])
-def test_a_decoder_begins_as_both_texts_generate(open_page, two_stacks, shared_server, tmp_path, wide, is_alike):
-    """The next token is the first that the other text may change; the encoder's stream is changed."""
+def test_a_decoder_has_the_text_that_it_generates(open_page, two_stacks, shared_server, tmp_path):
+    """The place that is measured is the last before both texts generate another token; the text follows the source."""
     shutil.copytree(two_stacks / "bart", tmp_path / "bart")
     path = tmp_path / "bart" / "1" / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
     known = tokenizer["model"]["vocab"]
     known |= {f"word{i}": i for i in {*range(60)} - {*known.values()}}  # each generated token has a text
-    known |= {"tired.": known.pop("word28"), "wide.": known.pop(f"word{wide}")}  # the words that differ
     path.write_text(json.dumps(tokenizer))
+    texts = [f"the animal did not cross the street because it was too {word}" for word in ("animal", "the", "cross")]
     url = shared_server(tmp_path).url
-    page = open_page("model=bart&view=patch", url=url)
-    expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
-    boxes = (page.get_by_role("textbox", name=name, exact=True) for name in ("text", "other text"))
     with httpx.Client(base_url=url, timeout=60) as client:
-        answers = [client.post("/v1/generate/bart", json={"text": box.input_value()}).json() for box in boxes]
-    texts = ([token["text"] for token in answer["generated"]] for answer in answers)
-    same = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=True)))
-    assert bool(same) == is_alike
-    expect(page.get_by_role("textbox", name="text of the decoder")).to_have_value(same)
-    expect(page.get_by_role("combobox", name="after")).to_have_value("" if is_alike else "0")
+        answers = [client.post("/v1/generate/bart", json={"text": text}).json() for text in texts]
+    words = [[token["text"] for token in answer["generated"]] for answer in answers]
+    alike = next(i for i, (one, other) in enumerate(zip(*words[:2], strict=True)) if one != other)
+    assert alike > 0
+    patch = json.dumps({"source": texts[1]})
+    page = open_page(urlencode({"model": "bart", "view": "patch", "text": texts[0], "patch": patch}), url=url)
+    decoder, after = page.get_by_role("textbox", name="text of the decoder"), page.get_by_role("combobox", name="after")
+    expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
+    expect(decoder).to_have_value("")
+    expect(decoder).to_have_attribute("placeholder", "".join(words[0]))
+    expect(after).to_have_value(str(alike))
     expect(page.get_by_role("combobox", name="at", exact=True)).to_have_value("encoder_hidden")
+    page.get_by_role("textbox", name="text", exact=True).fill(texts[2])
+    expect(decoder).to_have_attribute("placeholder", "".join(words[2]))
+    page.get_by_role("tab", name="Lens").click()
+    expect(page.locator(".lens thead")).to_contain_text(words[2][0].strip())
+    page.get_by_role("tab", name="Head").click()
+    expect(decoder).to_have_attribute("placeholder", "the same text")
+    decoder.fill("the cat")
+    page.get_by_role("tab", name="Patch").click()
+    expect(decoder).to_have_value("the cat")
+    expect(after).to_have_value("")  # the last
 
 
 def test_other_choices_are_sent(open_patch, ask):
@@ -389,7 +400,12 @@ def test_an_edge_is_cut_from_the_view_that_shows_it(open_page, url, ask):
 
 
 def test_an_encoder_shows_distances(open_page, heed):
-    query = {"model": "bert", "text": TEXT, "view": "patch", "patch": json.dumps({"source": OTHER, "cell": [0, 2]})}
+    query = {
+        "model": "bert",
+        "text": TEXT,
+        "view": "patch",
+        "patch": json.dumps({"source": OTHER, "at": "hidden", "cell": [0, 2]}),
+    }
     page = open_page(urlencode(query))
     expect_measured(page, 7)
     changed = [{**PATCHED, "layers": 0, "positions": 2}]

@@ -109,6 +109,7 @@ export const siteTitle = (site) => {
 };
 
 const STACKS = ["encoder_", "", "cross_"];
+const OPENING = ["encoder_hidden", "head_output", "hidden"]; // in one stack the stream has the whole effect where texts differ
 
 /** The sites of a model, by stack and then from the stream to the weights. @param {import("heed/server/api.js").Model} model */
 export const sitesOf = ({ interventions }) => {
@@ -181,7 +182,7 @@ export const hasPatch = ({ tokenizer, interventions }) =>
  *  @param {import("heed/server/api.js").Model} model @param {Settings} settings @returns {Choices} */
 export function choicesOf(model, { patch, text }) {
   const sites = sitesOf(model);
-  const at = [patch.at, "encoder_hidden", "hidden"].find((site) => sites.includes(site)) ?? sites[0];
+  const at = [patch.at, ...OPENING].find((site) => sites.includes(site)) ?? sites[0];
   const [grids, metrics] = [Object.keys(gridsOf(at)), Object.keys(metricsOf(model))];
   const over = grids.includes(patch.over) ? patch.over : grids[0];
   const free = axesOf(at).filter((axis) => !over.split(",").includes(axis));

@@ -3,17 +3,7 @@ import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useStat
 import * as api from "heed/server/api.js";
 import { toJson } from "heed/server/request.js";
 import { start } from "heed/server/start.js";
-import {
-  hasHeadMask,
-  headMask,
-  inputOf,
-  kindsOf,
-  modelOf,
-  neededFor,
-  openingKind,
-  run,
-  towerOf,
-} from "heed/server/run.js";
+import { hasHeadMask, headMask, kindsOf, modelOf, neededFor, openingKind, towerOf } from "heed/server/run.js";
 import { DRAWING } from "heed/server/generation.js";
 import { patchesOf, preprocessorOf, seenBy, TEST } from "heed/server/picture.js";
 import { hasNeurons } from "heed/server/neurons.js";
@@ -33,6 +23,7 @@ import {
 } from "heed/data/state.js";
 import { drawnHeads } from "heed/data/display.js";
 import { useAddress } from "heed/page/address.js";
+import { useAnswer } from "heed/page/answer.js";
 import { Provenance } from "heed/page/provenance.js";
 import { Header } from "heed/page/header.js";
 import { useOpen, usePromise } from "heed/views/hooks.js";
@@ -52,8 +43,6 @@ import { GENERATE, LENS, PATCH, PICTURE, VIEWS, Workspace } from "heed/page/work
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/server/run.js").Request} Request */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
-
-const PAUSE = 250; // ms without a change of the input before it is run
 
 export function ServerApp() {
   const [chosen, setSettings, entry] = useAddress(DEFAULTS);
@@ -95,8 +84,9 @@ export function ServerApp() {
   const server = usePromise(api.server, [attempt]);
   const source = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
   const generated = useGeneration(shown, drawn, set);
-  const sweep = useSweep(shown, drawn, set);
-  const lens = useLens(shown, drawn);
+  const fitting = answer.isFitting ? shown : null;
+  const sweep = useSweep(fitting, drawn);
+  const lens = useLens(fitting, drawn);
   const own = generated?.request ?? sweep?.request ?? lens?.request;
   const about = { ...source, ...generated?.about, ...sweep?.about };
   const undrawn = /** @type {any} */ (generated?.generation.actions.error);
@@ -226,38 +216,6 @@ const viewsOf = (model, patches) => ({
   ...(kindsOf(model).some((kind) => hasNeurons(model, kind)) && { neurons: { title: "Neurons", view: NeuronView } }),
   ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
 });
-
-/**
- * Runs the model when its input has not changed for a moment; the last answer stays until the next arrives.
- * @param {import("heed/server/api.js").Model | null} model @param {Settings} settings @param {Request | null} request
- * @param {number} attempt  the same is run again when it changes
- */
-export function useAnswer(model, settings, request, attempt) {
-  const running = useRef(/** @type {AbortController | null} */ (null));
-  const isFirst = useRef(true);
-  const asked = JSON.stringify(runPart(settings));
-  const answer = usePromise(
-    async (begin) => {
-      running.current?.abort();
-      if (!model || neededFor(model, settings, request)) return null;
-      const controller = (running.current = new AbortController());
-      if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
-      isFirst.current = false;
-      controller.signal.throwIfAborted();
-      const input = await inputOf(model, settings, request);
-      const answerOf = (/** @type {Attention} */ attention) => ({ model, input, attention, settings, request, asked });
-      const attention = await run(model, settings, input, controller.signal, (first) => {
-        performance.mark("heed-answered");
-        begin(answerOf(first));
-      });
-      return answerOf(attention);
-    },
-    [model, asked, request, attempt],
-  );
-  const { value } = answer;
-  const isCurrent = value !== null && value.model === model && value.request === request && value.asked === asked;
-  return { ...answer, isCurrent };
-}
 
 /**
  * The second side of a comparison: the settings in `other`, or another head of the same answer. Without an answer to

@@ -7,13 +7,13 @@ import {
   cellIntervention,
   changedOutput,
   emptyGrid,
+  generatedAlike,
   hasSameTokens,
   idsAt,
   likeliest,
   likelyTokens,
   otherInput,
   pairsOf,
-  sharedStart,
   Sweep,
   sweepBody,
   tokenText,
@@ -46,7 +46,7 @@ import { usePromise, useSettled } from "heed/views/hooks.js";
  * @property {Record<string, string>} known  suggested tokens, as they are written and as they are listed
  * @property {string} needed  a sentence about the missing input @property {number} cells  of the grid
  * @property {Error | null} error @property {boolean} isWaiting  for a click, because the grid is large
- * @property {boolean} isCurrent  whether the grid is of these choices @property {() => void} stop @property {() => void} again
+ * @property {boolean} hasLast  whether the last place is measured by default @property {boolean} isCurrent  whether the grid is of these choices @property {() => void} stop @property {() => void} again
  */
 
 const PAUSE = 250; // ms without a change before it is measured
@@ -56,15 +56,14 @@ const MOST_NUMBERS = 250_000; // of outputs that are compared
 /**
  * The state that Workspace shows in the view Patch; null in other views.
  * @param {import("heed/views/hooks.js").Answer | null} answer  to the text @param {Settings} settings
- * @param {import("heed/views/hooks.js").Set} set @returns {{state: SweepState, request: import("heed/save/commands.js").Request | null, about: Record<string, string>} | null}
+ * @returns {{state: SweepState, request: import("heed/save/commands.js").Request | null, about: Record<string, string>} | null}
  */
-export function useSweep(answer, settings, set) {
+export function useSweep(answer, settings) {
   const isShown = settings.view === "patch" && answer !== null && hasPatch(answer.model);
-  const chosen = useMemo(() => {
-    if (!isShown) return null;
-    const chosen = choicesOf(answer.model, settings);
-    return { ...chosen, position: chosen.position ?? maskIn(answer) };
-  }, [isShown, answer?.input, settings.patch, settings.text]);
+  const chosen = useMemo(
+    () => (isShown ? choicesOf(answer.model, settings) : null),
+    [isShown, answer?.input, settings.patch, settings.text],
+  );
   const wanted = chosen && ["from", "add"].includes(chosen.action) ? chosen.source : "";
   const source = useSettled(wanted, PAUSE);
   const other = usePromise(
@@ -77,12 +76,13 @@ export function useSweep(answer, settings, set) {
   const found = other.value?.of === answer?.input && other.value?.source === wanted ? other.value.input : null;
   const isUseless = // a text of the page's, which has the same tokens
     answer && found && !settings.patch.source && !settings.patch.action && hasSameTokens(answer.input, found);
+  const action = isUseless ? /** @type {const} */ ("scale") : chosen?.action;
+  const isFrom = action === "from";
+  const place = useDefaultPlace(isShown ? answer : null, settings, isFrom && found ? source : "");
   const choices = useMemo(
-    () => (chosen && isUseless ? { ...chosen, action: /** @type {const} */ ("scale") } : chosen),
-    [chosen, isUseless],
+    () => (chosen && action ? { ...chosen, action, position: chosen.position ?? place ?? null } : null),
+    [chosen, action, place],
   );
-  const isFrom = choices?.action === "from";
-  const isStarting = useStart(answer, settings, set, isFrom && found ? source : "");
   const theirs = isFrom ? found : null;
   const hasTokens = isShown && predictsTokens(answer.model);
   const likely = usePromise(
@@ -115,7 +115,7 @@ export function useSweep(answer, settings, set) {
   const isReady =
     isShown &&
     !needed &&
-    !isStarting &&
+    place !== undefined &&
     (!isFrom || theirs !== null) &&
     (!count || tokens.slice(0, count).every(Boolean));
   const asked = useMemo(
@@ -176,6 +176,7 @@ export function useSweep(answer, settings, set) {
     error: (isCurrent ? sweep?.error : null) ?? ofOther(other.error),
     isWaiting,
     isCurrent,
+    hasLast: place === null,
     stop: () => sweep?.stop(),
     again: () => setAttempt(attempt + 1),
   };
@@ -195,24 +196,20 @@ export function useSweep(answer, settings, set) {
   };
 }
 
-/**
- * The decoder's text of a model of two stacks, until the reader chooses anything: as far as it generates the same from both
- * texts, so that the next token is the first that the other text may change.
- * @param {import("heed/views/hooks.js").Answer | null} answer @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
- * @param {string} source  the other text @returns {boolean} whether it is not known yet
- */
-function useStart(answer, { text, target, patch }, set, source) {
-  const isChosen = target !== "" || Object.keys(patch).length > 0;
-  const isWanted = answer !== null && source !== "" && !isChosen && answer.input.target.length > 0;
-  const model = isWanted && answer.model.generate ? answer.model : null;
-  const { value, error } = usePromise(
-    async () => (model ? { target: await sharedStart(model, text, source) } : null),
-    [model, text, source],
+/** The place whose next token is measured unless another is chosen: a mask token, or in a text that the decoder has generated
+ *  the last that it generates from the other text, too; null = the last one, undefined = it is not known yet.
+ *  @param {import("heed/views/hooks.js").Answer | null} answer @param {Settings} settings
+ *  @param {string} source  the other text; "" = there is none @returns {number | null | undefined} */
+function useDefaultPlace(answer, { text }, source) {
+  const isOfDecoder = answer?.isOfDecoder === true;
+  const { value } = usePromise(
+    async () =>
+      isOfDecoder ? { answer, source, alike: source ? await generatedAlike(answer.model, text, source) : 0 } : null,
+    [isOfDecoder && answer, source],
   );
-  useEffect(() => {
-    if (value && model) set(value.target ? value : { patch: { position: 0 } });
-  }, [value]);
-  return model !== null && error === null;
+  if (!answer || !isOfDecoder) return answer && maskIn(answer);
+  if (value?.answer !== answer || value.source !== source) return undefined;
+  return Math.min(value.alike, answer.input.target.length - 1);
 }
 
 /** An error of the other text, beside the field of that text. @param {Error | null} error */

@@ -115,6 +115,7 @@ export function Workspace({
   useEffect(() => setPointed({ layer, head }), [layer, head]);
   const open = (/** @type {Partial<Settings>} */ changes) =>
     set(name === "model" ? { ...pointed, ...changes } : changes); // with the head that is shown large
+  const isWaiting = (name === "patch" && !extra.sweep) || (name === "lens" && !extra.lens); // for a text of the decoder
   const hasDisplay = !["steps", "neurons", "patch"].includes(name); // whose colours are not those of weights
   const changed = changedLooks(within);
   const cut = extra.run && POINTED.includes(name) ? edgeCut(extra.run.model, within) : null;
@@ -149,7 +150,7 @@ export function Workspace({
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${OWN[name] ? [] : kinds} />
     ${["head", "matrix", "tokens", "picture", "generate"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
-      <${View} attention=${attention} settings=${within} set=${set} ...${extra} isOpening=${isOpening} ...${name === "model" ? { pointed, setPointed } : {}} />
+      ${isWaiting ? html`<p class="note">…</p>` : html`<${View} attention=${attention} settings=${within} set=${set} ...${extra} isOpening=${isOpening} ...${name === "model" ? { pointed, setPointed } : {}} />`}
     </div>
     ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} hint=${HINTS[name]} />`}
     <p class="note">${cut && html`<button onClick=${() => set(cut)}>cut this edge</button> Patch shows what the model answers without this weight, in each head. `}${OWN[name] ?? "Weights show where a model looks, not why it answers as it does."}</p>

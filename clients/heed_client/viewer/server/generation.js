@@ -5,7 +5,8 @@ import { Attention, plainLabels } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
 import { fromRows, toRows } from "heed/data/rows.js";
 import { beginsWord, wordsOf } from "heed/data/tokens.js";
-import { EXACT, kindsOf, pictureOf, placeholderOf, rowOfBatch, unitOf } from "heed/server/run.js";
+import { EXACT, kindsOf, rowOfBatch, unitOf } from "heed/server/run.js";
+import { pictureOf, placeholderOf } from "heed/server/texts.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */

@@ -3,10 +3,9 @@ import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Arrival } from "heed/data/arrival.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
-import { patchName } from "heed/data/picture.js";
-import { decoderStart, patchesIn, patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
-import { randomFields, toInput, toJson } from "heed/server/request.js";
-import { wordsOf } from "heed/data/tokens.js";
+import { decoderStart, patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
+import { randomFields, toInput } from "heed/server/request.js";
+import { fromTexts, placeholderOf } from "heed/server/texts.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
@@ -25,6 +24,7 @@ import { wordsOf } from "heed/data/tokens.js";
  * @property {Record<string, Tensor>} tensors
  * @property {Label[]} source  of keys, and of queries if the model has one input
  * @property {Label[]} target  of the decoder's tokens, or of queries that are not the keys; empty = the source's
+ * @property {string} [decoderText]  that the target's tokens are of, if the input is of texts
  * @property {boolean} truncated
  * @property {Patches | null} [patches]  of the picture in its text: which tokens are which patches
  * @property {Record<string, unknown>} [texts]  the fields of a request with the same texts, if there is a picture
@@ -42,22 +42,6 @@ export const kindsOf = (model) =>
   KINDS.filter((kind) => model.outputs.some(({ name }) => name === kind)).filter(
     (kind) => kind !== "vision_weights" || !placeholderOf(model),
   );
-
-/** The placeholder of a picture in a text; null = the model reads no pictures. @param {Model} model */
-export const placeholderOf = ({ tokenizer }) => tokenizer?.placeholders?.find(({ token }) => token !== null) ?? null;
-
-/** The picture in the text of an input, as a request; null without one. @param {Model} model @param {Input} input
- *  @returns {Request | null} */
-export function pictureOf(model, { tensors }) {
-  const name = placeholderOf(model)?.input;
-  return name && tensors[name] ? { fields: { [name]: tensors[name] }, words: [] } : null;
-}
-
-/** A text with the placeholder of its picture, which is put before the text if the text has none. @param {Model} model @param {string} text */
-export function placed(model, text) {
-  const token = placeholderOf(model)?.token;
-  return !token || text.includes(token) ? text : `${token} ${text}`;
-}
 
 /** The kind of attention that is shown first: for a model with an encoder and a decoder, that between them.
  *  @param {Model} model */
@@ -103,64 +87,6 @@ async function asShown(model) {
   const begin = await tokenize(model.block, { text_target: "." }).catch(() => null); // without it, the id is shown
   const start = begin && { id: begin.decoder_input_ids[0], token: begin.target_tokens[0] };
   return { ...model, tokenizer: null, start };
-}
-
-const UNKNOWN = /^(\[UNK\]|<unk>)$/i;
-
-/** Words, with the original text for those that the tokenizer does not know.
- *  @param {string[]} words @param {import("heed/server/api.js").Tokens} tokens @param {string[]} texts  indexed by the sequence id of a token */
-function withSources(words, { tokens, offsets, sequence_ids }, texts) {
-  const characters = texts.map((text) => [...text]);
-  return words.map((word, i) => {
-    const part = sequence_ids[i];
-    if (part === null || !offsets || !UNKNOWN.test(tokens[i])) return word;
-    return `${word} ${characters[part]?.slice(...offsets[i]).join("") ?? ""}`.trim();
-  });
-}
-
-/** Which tokens continue the word before them. @param {import("heed/server/api.js").Tokens} tokens @param {string[]} texts
- *  @returns {boolean[]} */
-function joins({ offsets, sequence_ids }, texts) {
-  const characters = texts.map((text) => [...text]);
-  return sequence_ids.map((part, i) => {
-    if (i === 0 || part === null || !offsets || sequence_ids[i - 1] !== part) return false;
-    const [start] = offsets[i];
-    return start === offsets[i - 1][1] && !/\s/.test(characters[part]?.[start] ?? "");
-  });
-}
-
-/** The tokens of texts, and the picture of `request`, which is put before a text without a placeholder.
- *  @param {Model} model @param {Settings} settings @param {Request | null} [request] @returns {Promise<Input>} */
-export async function fromTexts(model, { text: written, pair, target }, request = null) {
-  const placeholder = placeholderOf(model);
-  const pixels = /** @type {Tensor | undefined} */ (placeholder && request?.fields[placeholder.input]);
-  const text = pixels ? placed(model, written) : written;
-  const needsTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
-  const texts = { text, ...(pair && { text_pair: pair }), ...(needsTarget && { text_target: target || text }) };
-  const tokens = await tokenize(model.block, texts);
-  /** @type {Record<string, Tensor>} */
-  const tensors = {};
-  for (const { name, dtype } of model.inputs)
-    if (Array.isArray(tokens[name])) tensors[name] = tensor(dtype, [1, tokens[name].length], tokens[name]);
-  const words = withSources(wordsOf(tokens.tokens), tokens, [text, pair]);
-  const joined = joins(tokens, [text, pair]);
-  const source = tokens.tokens.map((_, i) => ({
-    text: words[i],
-    ...(joined[i] && { joined: true }),
-    special: (tokens.sequence_ids[i] ?? null) === null,
-    padding: tokens.attention_mask[i] === 0,
-    part: tokens.sequence_ids[i] ?? 0,
-  }));
-  const specials = new Set(source.filter(({ special }) => special).map((label) => label.text));
-  const decoded = plainLabels(wordsOf(tokens.target_tokens ?? []), specials);
-  if (decoded[0]) decoded[0].special = true; // where the decoder starts
-  const input = { tensors, source, target: decoded, truncated: tokens.truncated };
-  if (!placeholder || !pixels) return input;
-  tensors[placeholder.input] = pixels;
-  const special = tokens.input_ids.indexOf(placeholder.id);
-  const patches = patchesIn(placeholder.count, special, pixels);
-  for (let i = 0; patches && i < placeholder.count; i++) source[special + i].text = patchName(i, patches.columns);
-  return { ...input, patches, texts: { ...texts, [placeholder.input]: toJson(pixels) } };
 }
 
 /** The tensors of a JSON request. @param {Model} model @param {Record<string, unknown>} request

@@ -3,7 +3,8 @@ import { events, post, ServerError } from "heed/server/api.js";
 import { counterparts, textsOf } from "heed/data/alignment.js";
 import { beginsWord } from "heed/data/tokens.js";
 import { axesOf, choicesOf, defaultPosition, indexName, isOfPosition, TOKENS } from "heed/data/patch.js";
-import { fromTexts, headMask, pictureOf, placed } from "heed/server/run.js";
+import { headMask } from "heed/server/run.js";
+import { fromTexts, generatedFrom, pictureOf, placed } from "heed/server/texts.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/patch.js").Axis} Axis */
@@ -162,18 +163,12 @@ export async function likeliest(model, settings, input, source, position) {
   return { own, other };
 }
 
-/** The text that a model of two stacks generates from both texts alike; the next token may differ.
- *  @param {Model} model @param {string} text @param {string} source @returns {Promise<string>} */
-export async function sharedStart(model, text, source) {
-  const path = `v1/generate/${encodeURIComponent(model.block)}`;
-  const answers = await Promise.all([text, source].map((text) => post(path, { text, outputs: [] })));
-  const [own, other] = /** @type {{id: number, text: string}[][]} */ (answers.map(({ generated }) => generated));
-  const same = own.findIndex(({ id }, i) => id !== other[i]?.id);
-  return own
-    .slice(0, same < 0 ? own.length : same)
-    .map(({ text }) => text)
-    .join("")
-    .trim();
+/** The number of tokens that a model generates alike from both texts: the next one is the first that the other text may change.
+ *  @param {Model} model @param {string} text @param {string} source @returns {Promise<number>} */
+export async function generatedAlike(model, text, source) {
+  const [own, other] = await Promise.all([text, source].map((one) => generatedFrom(model, one)));
+  const first = own.findIndex(({ id }, i) => id !== other[i]?.id);
+  return first < 0 ? own.length : first;
 }
 
 /** The intervention of the pinned cell, null if none is pinned, or its text is missing.

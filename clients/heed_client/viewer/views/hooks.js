@@ -22,6 +22,7 @@ import { remember, remembered } from "heed/data/storage.js";
  * @property {Attention} attention
  * @property {Settings} settings  with which it was run
  * @property {import("heed/server/run.js").Request | null} request
+ * @property {boolean} [isOfDecoder]  whether the model has generated the decoder's text
  */
 /** @typedef {import("heed/server/run.js").Request} Request */
 /** @typedef {Answer & {setRequest: (change: (before: Request | null) => Request) => void}} Run  the properties of views that need a server */

@@ -1,5 +1,5 @@
 // Changes activations at one place at a time, to another text's, to zero or to the mean; a heat map shows the effects.
-import { html, useId, useMemo, useState } from "vendor/preact.js";
+import { html, useId, useMemo, useRef, useState } from "vendor/preact.js";
 import {
   ACTIONS,
   actionsOf,
@@ -33,7 +33,7 @@ import { wordsAt } from "heed/server/sweep.js";
 import { OutputChanges } from "heed/views/ablate_view.js";
 import { NextTokens } from "heed/views/chances.js";
 import { Choice, hint, NumberField, Switch } from "heed/views/controls.js";
-import { useTheme } from "heed/views/draw/canvas.js";
+import { rootSize, useTheme, useTopEdge } from "heed/views/draw/canvas.js";
 import { AROUND, BAR } from "heed/views/draw/heat_map.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
@@ -48,7 +48,7 @@ const [ROW, HIGHEST] = [30, 112]; // px of a row, at least and at most
 const LOWEST = 40; // px of a row of many columns in a narrow window
 const OF_WIDTH = 18; // between them a row is 1 / OF_WIDTH of the width of the window
 const WIDE = 800; // px of a window in which rows may be higher than columns are wide
-const [TALLEST, OTHER_TEXT] = [0.62, 90]; // of the window's height, less the px of another text
+const [LEAST, BELOW] = [0.4, 64]; // of the window's height for the map, and px below it: the last note
 const MOST = 20; // times a direction, by the slider
 const NEAR = 0.15; // of the legend: numbers closer than this would overlap
 const STOPS = 16; // of the gradient
@@ -80,11 +80,12 @@ const SHOWN = ["source", "metric", "position", "over", "intervention"]; // field
 /** @param {{actions: Actions, change: (changes: Partial<Choices>) => void, grid: Grid | null, aligned: import("heed/page/sweep.js").Aligned[]}} props */
 function Parameters({ actions, change, grid, aligned }) {
   const id = useId();
-  const { model, choices, input, defaults, known, needed, error, isWaiting, isCurrent, cells } = actions;
+  const { model, choices, input, defaults, known, needed, error, isWaiting, isCurrent, hasLast, cells } = actions;
   const { action, at, over, metric, tokens, position, renormalize, source, minus, scale } = choices;
   const errors = errorsOf(error);
   const isTold = Object.keys(errors).some((name) => SHOWN.includes(name));
   const metrics = metricsOf(model);
+  const isOfText = action === "from" || action === "add";
   const grids = gridsOf(at);
   const free = axesOf(at).filter((axis) => !over.split(",").includes(axis));
   const places = input.target.length ? input.target : input.source;
@@ -111,14 +112,11 @@ function Parameters({ actions, change, grid, aligned }) {
   };
   const [told, setTold] = useState("change"); // the control that was reached or pointed at last
   const [name, meaning] = meanings[told] ?? meanings.change;
-  return html`${
-    (action === "from" || action === "add") &&
-    html`<div class="other-text text">
-      <${TextBox} label=${action === "add" ? "add the direction of" : "other text"} value=${source} onText=${(/** @type {string} */ source) => change({ source })} ...${invalid(id, "source", errors)} />
+  return html`${html`<div class="other-text text">
+      <${TextBox} label=${action === "add" ? "add the direction of" : "other text"} value=${source} onText=${(/** @type {string} */ source) => change({ source, ...(isOfText ? {} : { action: "from" }) })} ...${invalid(id, "source", errors)} />
       <${FieldError} id=${id} name="source" errors=${errors} />
       ${action === "add" && html`<${TextBox} label="less that of" value=${minus} onText=${(/** @type {string} */ minus) => change({ minus })} />`}
-      <${Alignment} aligned=${aligned} /></div>`
-  }
+      <${Alignment} aligned=${aligned} /></div>`}
     <div class="parameters"><div class="tools" role="group" aria-label="what is changed">
       <${Told} name="change" tell=${setTold}><${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} /><//>
       <${Told} name="at" tell=${setTold}><${Choice} label="at" value=${at} options=${Object.fromEntries(sitesOf(model).map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} /><//>
@@ -142,7 +140,7 @@ function Parameters({ actions, change, grid, aligned }) {
           ...${invalid(id, "metric", errors)} /></label>${value.startsWith("#") && known[value] && html`<span>“${known[value]}”</span>`}`;
       })}</span><//>
       <datalist id=${`${id}-tokens`}>${Object.entries(known).map(([token, name]) => html`<option value=${token} label=${token.startsWith("#") ? `${token} “${name}”` : token}></option>`)}</datalist>
-      ${isOfPosition(model, metric) && html`<${Told} name="position" tell=${setTold}><${Choice} label=${meanings.position[0]} value=${position ?? ""} options=${{ "": defaultPosition(model) ? "the last" : "the first", ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} /><//>`}
+      ${isOfPosition(model, metric) && html`<${Told} name="position" tell=${setTold}><${Choice} label=${meanings.position[0]} value=${position ?? ""} options=${{ ...(hasLast && { "": defaultPosition(model) ? "the last" : "the first" }), ...named(places) }} onChange=${(/** @type {string} */ value) => change({ position: value === "" ? null : Number(value) })} /><//>`}
       <div class="tools">${
         isRunning
           ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
@@ -225,13 +223,15 @@ function GridMap({ grid, settings, change }) {
   const hold = (/** @type {Partial<ViewProps["settings"]>} */ { query = null, key = null }) =>
     change({ cell: query === null || key === null ? null : [indices[0][query], indices[1][key]] });
   const row = Math.min(HIGHEST, Math.max(ROW, innerWidth / OF_WIDTH));
-  const tallest = innerHeight * TALLEST - (["from", "add"].includes(choices.action) ? OTHER_TEXT : 0);
+  const frame = useRef(/** @type {HTMLElement | null} */ (null));
+  const rest = innerHeight - useTopEdge(frame) - (BELOW * rootSize()) / 16;
+  const tallest = Math.max(innerHeight * LEAST, rest);
   const isIn = unchanged !== 0 && choices.metric === "logit_difference";
-  return html`<${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
+  return html`<div ref=${frame}><${HeatMap} attention=${asLabels} shown=${shown} set=${hold} tell=${tell}
     settings=${{ ...settings, query: pinned?.row ?? null, key: pinned?.column ?? null }}
     height=${Math.min(tallest, shown.m * row + AROUND - BAR)} lowest=${shown.m * (innerWidth < WIDE ? LOWEST : HIGHEST)} axes=${axes} masked="not measured" whole="whole grid" named=${named} base=${isIn ? unchanged : 0} hasBars=${false}
     legend=${html`<${GridLegend} grid=${grid} shown=${shown} />`}
-    label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} />`;
+    label=${`${METRICS[choices.metric]} for ${shown.m} ${axes[0]}, from top to bottom, and ${shown.n} ${axes[1]}, from left to right${isIn ? `, ${number(unchanged)} without changes` : ""}`} /></div>`;
 }
 
 /** A number, its change, and the share of the change to the other text's number.

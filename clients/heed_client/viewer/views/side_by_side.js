@@ -1,10 +1,10 @@
 // Two matrices on one scale, and the difference of the second from the first, as maps and in words.
-import { html, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { html, useMemo, useRef } from "vendor/preact.js";
 import { renormalised, visible } from "heed/data/display.js";
 import { briefly } from "heed/data/picture.js";
 import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
 import { Changes, largestChangeOf, LargestDifference, Moved } from "heed/views/changes.js";
-import { rootSize, useSize } from "heed/views/draw/canvas.js";
+import { rootSize, useSize, useTopEdge } from "heed/views/draw/canvas.js";
 import { AROUND, besideOf, LINE, WITHOUT_WORDS } from "heed/views/draw/heat_map.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -106,11 +106,7 @@ export function SideBySide({ first, second, titles, isComparison = false, tools 
     ${own && html`<div class="tools">${own}</div>`}</div>`;
   const lowest = LINE * Math.min(MANY, Math.max(attention.m, other?.m ?? 0));
   const isWithList = isRow && !isComparison; // of changes, which has what is pinned
-  const [above, setAbove] = useState(0); // px above the maps: titles may take two lines
-  useLayoutEffect(() => {
-    const map = isComparison ? sides.current?.querySelector(".heat-map") : null;
-    if (map) setAbove(map.getBoundingClientRect().top + scrollY);
-  });
+  const above = useTopEdge(sides, isComparison); // titles may take two lines
   const others = isComparison ? above + BELOW * scale : OTHERS_OF_RESULTS * scale;
   const height = isRow || unequal ? Math.max(lowest + AROUND, innerHeight - others) : 0;
   /** One of the maps of the same words has the buttons, one in a row has the words. */

@@ -4,7 +4,7 @@ import { SENTENCE } from "heed/data/state.js";
 import { aboutTest, DropTarget, PictureFile } from "heed/page/input/drop.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { requestOf, TEST, testPicture } from "heed/server/picture.js";
-import { placeholderOf } from "heed/server/run.js";
+import { hasDecoderText, isGenerated, placeholderOf } from "heed/server/texts.js";
 
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void}} TextsProps */
 
@@ -24,7 +24,6 @@ export function Texts(props) {
     if (isMoved.current) second.current?.querySelector(/** @type {"button"} */ ("textarea, button"))?.focus();
     isMoved.current = false;
   }, [isPair]);
-  const hasTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
   const limits = /** @type {{max_tokens: number | null, truncates_to: number | null}} */ (model.tokenizer);
   const most = limits.truncates_to ?? limits.max_tokens;
   const count = text.trim() && answer ? answer.input.source.length : null;
@@ -41,9 +40,9 @@ export function Texts(props) {
         : html`<button onClick=${() => show(true)}>add a second text</button>`
     }</div>
     ${
-      hasTarget &&
+      hasDecoderText(model) &&
       (isOpen || target || errors.text_target || (!isSecond && settings.view !== "generate")) &&
-      html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"
+      html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint=${(isGenerated(model, settings) && answer?.settings.target) || "the same text"}
       onText=${(/** @type {string} */ target) => set({ target })} />`
     }`;
 }

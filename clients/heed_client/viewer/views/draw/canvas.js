@@ -95,6 +95,17 @@ export function useSize(ref) {
   return size;
 }
 
+/** The px from the top of the page to that of a map; 0 before it exists, and where `isWanted` is false.
+ *  @param {{current: Element | null}} ref  around the map @param {boolean} [isWanted] */
+export function useTopEdge(ref, isWanted = true) {
+  const [edge, setEdge] = useState(0);
+  useLayoutEffect(() => {
+    const map = isWanted ? ref.current?.querySelector(".heat-map") : null;
+    if (map) setEdge(Math.round(map.getBoundingClientRect().top + scrollY));
+  });
+  return edge;
+}
+
 /**
  * The context of a cleared canvas of a size in CSS pixels, with the device's pixels.
  * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height
