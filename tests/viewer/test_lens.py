@@ -132,6 +132,18 @@ def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, len
     expect(region.get_by_role("img")).to_have_count(1)  # no token comes next
 
 
+def test_a_text_that_ends_opens_with_the_token_before_the_last(open_page, url):
+    def end(route):
+        answer = route.fetch().json()
+        answer["lens"]["tokens"][-1][-1][0] = "</s>"
+        route.fulfill(json=answer)
+
+    page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "head"}), url=url)
+    page.route("**/v1/lens/gpt", end)
+    page.get_by_role("tab", name="Lens").click()
+    expect(page.locator(".lens > .headline")).to_contain_text(f"After “{TEXT.split()[-1]}”: ")
+
+
 def test_a_pinned_change_is_seen_in_every_layer(open_page, url, lens):
     patch = {"source": "the street did not cross", "at": "hidden", "cell": [0, 2]}
     page = open_page(urlencode({"model": "gpt", "text": TEXT, "view": "lens", "patch": json.dumps(patch)}), url=url)

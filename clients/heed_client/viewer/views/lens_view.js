@@ -71,6 +71,13 @@ const sentence = (lens, { row, column }) => {
   return `${placeIn(lens, { row, column })}: “${word}” ${percent(probability)}`;
 };
 
+/** The last token, or the one before if the text ends with the last. @param {Lens} lens */
+function openingColumn({ guesses, words, isMasked }) {
+  const last = words.length - 1;
+  const [{ word }] = guesses[guesses.length - 1][last];
+  return last > 0 && !isMasked && /^<.*>$|^\[.*\]$/.test(word) ? last - 1 : last;
+}
+
 /** @param {ViewProps & {lens: import("heed/page/lens.js").LensState}} props */
 export function LensView({ settings, set, lens: { lens, error, pinned } }) {
   if (!lens) return error ? html`<p role="alert">${error.message}</p>` : html`<p class="note">…</p>`;
@@ -90,7 +97,7 @@ function Table({ lens, settings, set, pinned }) {
   const { layers, positions, words, guesses, ranks } = lens;
   const isByRank = settings.lens.by === "rank";
   const held = heldIn(lens, settings);
-  const last = { row: layers.length - 1, column: words.length - 1 };
+  const last = { row: layers.length - 1, column: openingColumn(lens) };
   const shown = pointed ?? held ?? last;
   const isThere = shown.row < layers.length && shown.column < words.length;
   const cell = isThere ? shown : last;
