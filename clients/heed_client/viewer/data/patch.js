@@ -34,7 +34,7 @@ const OTHER = SENTENCE.replace("tired", "wide"); // "it" is then the street
 
 const STRENGTH = 2; // factor of the added activation
 const NOTHING = 1e-12; // largest rounding error of 0
-const LEAST = 1e-6; // smallest listed share of the largest change
+const LEAST = 1e-3; // smallest listed share of the largest change
 const FAR = 2; // largest shown share of the way
 
 /** @type {Record<Action, string>} */
