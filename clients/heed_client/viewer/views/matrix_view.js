@@ -344,7 +344,7 @@ export function HeatMap({
       </span>`
       }
     </div>
-    <div class="heat-map" ref=${frame}>
+    <div class=${`heat-map ${plot.bar ? "with-bars" : ""}`} ref=${frame}>
       <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="heat map"
         aria-label=${`${label}; arrow keys pin a cell, + and - zoom, 0 shows the ${whole}, Escape unpins it`}
         onWheel=${wheel} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}
