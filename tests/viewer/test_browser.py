@@ -211,8 +211,9 @@ def test_paper_has_a_light_drawing_and_where_it_is_from(open_page):
 
 
 def test_arrow_keys_lead_through_the_heads_of_the_model_view(open_page):
-    page = open_page("model=encoder&view=model&layer=1&head=2")
+    page = open_page("model=encoder&view=model")
     heads = page.get_by_role("group", name="heads")
+    heads.get_by_role("button", name="1.2:").hover()
     expect(heads.locator("[tabindex='0']")).to_have_attribute("aria-label", "1.2: layer 1, head 2")
     heads.locator("[tabindex='0']").focus()
     for key, label in {"ArrowUp": "0.2", "ArrowRight": "0.3", "ArrowDown": "1.3", "Home": "0.0", "End": "1.3"}.items():

@@ -172,6 +172,13 @@ def test_other_views_open_the_head_that_model_shows_large(open_page):
     large, choice = page.locator(".thumbnail.large"), page.get_by_role("combobox", name="head", exact=True)
     best = re.search("^head ([0-9])", page.locator(".ranking button").first.inner_text())[1]
     expect(large).to_have_attribute("data-head", f"0.{best}")
+    current, chip = (page.locator(f"{name}[aria-current=true]") for name in (".thumbnail", ".ranking button"))
+    for head in (best, "3", "0"):
+        page.locator(f".thumbnail[data-head='0.{head}']").hover()
+        expect(large).to_have_attribute("data-head", f"0.{head}")
+        expect(current).to_have_attribute("data-head", f"0.{head}")  # the only frame
+        expect(chip).to_have_text(re.compile(f"^head {head} "))
+    page.locator(f".thumbnail[data-head='0.{best}']").hover()
     page.get_by_role("tab", name="Matrix").click()
     expect(choice).to_have_value(best)
     other = str((int(best) + 1) % 4)

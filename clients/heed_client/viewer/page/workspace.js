@@ -146,7 +146,7 @@ export function Workspace({
       html`<p class="note" role="note">${settings.ablated.length} of ${attention.layers * attention.heads} heads ${settings.ablated.length === 1 ? "is" : "are"} switched
         off.${extra.run && html` <button onClick=${() => set({ ablated: [] })}>switch all on</button>`}</p>`
     }
-    ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} point=${setPointed} />`}
+    ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} point=${setPointed} pointed=${name === "model" && attention.isQuick ? pointed : null} />`}
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${OWN[name] ? [] : kinds} />
     ${["head", "matrix", "tokens", "picture", "generate"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>

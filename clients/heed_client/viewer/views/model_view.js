@@ -99,7 +99,7 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
     const [layer, head] = dataset.head.split(".").map(Number);
     if (layer !== pointed?.layer || head !== pointed?.head) setPointed({ layer, head });
   };
-  const large = pointed && pointed.layer < layers && pointed.head < heads ? pointed : settings;
+  const large = attention.isQuick && pointed && pointed.layer < layers && pointed.head < heads ? pointed : settings;
   const isLargeHere = attention.isQuick && large.layer * heads + large.head < ready;
   return html`<p class="note meaning">Each square is a head: queries from top to bottom, keys from left to right, stronger colours for larger
       weights, up to ${TOPS[settings.range]}.${isMasked && " Hatched: masked."} ${isLargeHere && html`<span class="of-large-head">${hint("Point at one to see it large.", "")} </span>`}${hint("Click", "Tap")} one to open it.${layers > 1 && heads > 1 && ` ${example[0]}.${example[1]} is ${attention.axis} ${example[0]}, head ${example[1]}.`}</p>
@@ -112,7 +112,7 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
           head,
           number,
         }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
-        layer=${layer} head=${head} top=${top} isHere=${layer * heads + head < ready} isWhole=${isWhole} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)} isLarge=${isLargeHere && layer === large.layer && head === large.head}
+        layer=${layer} head=${head} top=${top} isHere=${layer * heads + head < ready} isWhole=${isWhole} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)} isCurrent=${layer === large.layer && head === large.head} isLarge=${isLargeHere}
         number=${number}
         open=${() => {
           set({ view: "head", layer, head, heads: [], combine: "none" });
@@ -156,8 +156,22 @@ function pairOf(attention, settings, { n, values }, largest) {
   return row === null || column === null || !Number.isFinite(weight) ? null : { row, column, value: weight };
 }
 
-/** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, isLarge: boolean, open: () => void}} props */
-function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWhole, isOff, isLarge, open }) {
+/** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, isCurrent: boolean, isLarge: boolean, open: () => void}} props
+ *    `isCurrent`: it is framed, and Tab reaches it; `isLarge`: the current one is also shown large */
+function Thumbnail({
+  attention,
+  settings,
+  layer,
+  head,
+  top,
+  number,
+  isHere,
+  isWhole,
+  isOff,
+  isCurrent,
+  isLarge,
+  open,
+}) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const theme = useTheme();
   const {
@@ -196,8 +210,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   const name = attention.layers > 1 ? `${layer}.${head}` : `${head}`;
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
   const caption = number === null ? name : `${name} ${number.toFixed(2)}`;
-  const isSelected = layer === settings.layer && head === settings.head; // framed, and Tab reaches it
-  return html`<button data-head=${`${layer}.${head}`} tabindex=${isSelected ? 0 : -1} aria-current=${isSelected} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""} ${isLarge ? "large" : ""}`} onClick=${open}
+  return html`<button data-head=${`${layer}.${head}`} tabindex=${isCurrent ? 0 : -1} aria-current=${isCurrent} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""} ${isCurrent && isLarge ? "large" : ""}`} onClick=${open}
     aria-label=${`${caption}: ${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html`: <b>${number.toFixed(2)}</b>`}</span>
   </button>`;

@@ -18,8 +18,8 @@ const LISTED = 10; // heads
 const RANK = `${hint("Click", "Tap")} a word to rank all heads by its weights.`;
 const MOST_WORDS = 512; // of a text whose words are all buttons
 
-/** @param {ViewProps & {point?: Point}} props */
-export function PairFinder({ attention, settings, set, point }) {
+/** @param {ViewProps & {point?: Point, pointed?: Head | null}} props  `pointed` is the head that is current in Model */
+export function PairFinder({ attention, settings, set, point, pointed = null }) {
   const isHeld = settings.query !== null || settings.key !== null;
   useReady(attention); // renders again when all heads have arrived
   const { heads } = useRanking(attention, settings);
@@ -40,7 +40,7 @@ export function PairFinder({ attention, settings, set, point }) {
     ${
       attention.layers * attention.heads > 1 &&
       (isHeld || best
-        ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} point=${point} />`
+        ? html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} point=${point} current=${pointed ?? settings} />`
         : html`<p class="before-ranking"></p>`)
     }
   </section>`;
@@ -66,11 +66,12 @@ export function RankedHeads({ attention, settings, set, title, before = "", hasS
     }</section>`;
 }
 
-/** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[], point?: Point}} props */
-function Ranking({ attention, settings, set, heads, point = () => {} }) {
+/** Heads by the weight of the held words. @param {ViewProps & {heads: Ranked[], point?: Point, current?: Head}} props */
+function Ranking({ attention, settings, set, heads, point = () => {}, current = settings }) {
   const { query, key, kind } = settings;
   const name = (/** @type {"rows" | "columns"} */ axis, /** @type {number} */ place) =>
     nameIn(attention, settings, axis, place);
+  const shown = current === settings ? drawnHeads(attention, settings) : [current.head];
   return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from ${name("rows", query)}`}${key === null ? "" : ` to ${name("columns", key)}`}`}>
       ${heads.slice(0, LISTED).map(
         ({
@@ -80,7 +81,7 @@ function Ranking({ attention, settings, set, heads, point = () => {} }) {
           other,
           row,
           column,
-        }) => html`<li><button aria-current=${layer === settings.layer && drawnHeads(attention, settings).includes(head)} onPointerEnter=${() => point({ layer, head })} onFocus=${() => point({ layer, head })}
+        }) => html`<li><button aria-current=${layer === current.layer && shown.includes(head)} onPointerEnter=${() => point({ layer, head })} onFocus=${() => point({ layer, head })}
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
         ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${valueText(kind, weight)}</b>${
           row !== undefined && column !== undefined
