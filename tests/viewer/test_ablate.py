@@ -127,10 +127,23 @@ def test_twelve_heads_fit_a_phone(open_page):
     expect(page.locator(".effects")).to_be_visible()
     page.locator(".ablation").evaluate("(grid) => grid.style.setProperty('--heads', 12)")
     assert grid.evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
-    fits = "(number) => {number.textContent = '<0.1\u00a0%'; return number.scrollWidth <= number.clientWidth + 4;}"
-    assert all(number.evaluate(fits) for number in grid.locator(".head-effect").all())  # in the space between heads
+    fits = "(number) => {number.textContent = '<0.1'; return number.scrollWidth <= number.clientWidth;}"
+    assert all(number.evaluate(fits) for number in grid.locator(".head-effect").all())
     for switch in grid.locator("button").all():
         assert min(switch.bounding_box()["width"], switch.bounding_box()["height"]) >= 24
+
+
+def test_the_squares_are_larger_where_there_is_room(open_page):
+    page = open_page(MODEL, closed=True, viewport={"width": 1440, "height": 900})
+    table, square = page.locator(".ablation"), page.locator(".heads .thumbnail").first
+    expect(square).to_be_visible()
+    sizes = {}
+    for layers in (6, 12):  # the grid of twelve layers is as high as the window
+        table.evaluate(
+            "(one, n) => ['--heads', '--layers'].forEach((of, i) => one.style.setProperty(of, [12, n][i]))", layers
+        )
+        sizes[layers] = table.evaluate("(one) => parseFloat(getComputedStyle(one.querySelector('.heads')).minWidth)")
+    np.testing.assert_allclose([sizes[6], sizes[12]], [12 * 35 + 76, 12 * 30 + 76])
 
 
 @pytest.mark.parametrize("width", [390, 1440])

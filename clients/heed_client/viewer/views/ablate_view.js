@@ -258,7 +258,7 @@ function Grid({
     <div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${said}${isMeasured && ". Below each head: the change of the output without it alone, in %."}</span></div>
-    <div class="ablation" style=${{ "--heads": heads }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed("")}>
+    <div class="ablation" style=${{ "--heads": heads, "--layers": layers }}><div><div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus} onPointerOver=${point} onPointerLeave=${() => setPointed("")}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr>
@@ -286,7 +286,7 @@ function Grid({
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
               aria-label=${label} onClick=${() => toggle(layer, head)}>${state}</button>
-            ${isMeasured && html`<small class="head-effect" aria-hidden="true" style=${{ "--share": `${(100 * (effect ?? 0)) / most}%` }}>${effect !== null && percent(effect).replace("<\u00a0", "<")}</small>`}</td>`;
+            ${isMeasured && html`<small class="head-effect" aria-hidden="true" style=${{ "--share": `${(100 * (effect ?? 0)) / most}%` }}>${effect !== null && percent(effect).replace(/\u00a0%?/g, "")}</small>`}</td>`;
         })}</tr>`,
       )}</tbody></table></div>
       ${ranked && html`<${EffectsList} layers=${layers} strongest=${ranked.slice(0, MOST_EFFECTS)} isOff=${isOff} toggle=${toggle} />`}${below}</div><div class="results">${children}</div></div>`;
