@@ -102,6 +102,52 @@ def test_what_a_head_changes(open_page, answers):
     assert violations(page) == []
 
 
+def open_words(open_page, heed, tmp_path, words):
+    """The example's tensors with words in place of numbers, without head 1 of layer 0."""
+    fields = {name: np.asarray(value).tolist() for name, value in heed.describe("encoder").example.items()}
+    (tmp_path / "request.json").write_text(json.dumps({"words": words, **fields}))
+    page = open_page(f"{MODEL}&ablated=[[0,1]]")
+    choose(page, tmp_path / "request.json")
+    expect(page.get_by_role("region", name="change of the output").get_by_role("listitem").first).to_contain_text(
+        words[0]
+    )
+    return page
+
+
+def test_sentences_and_squares_ignore_punctuation(open_page, heed, tmp_path, answers):
+    (before, output), (after, _) = answers
+    change = np.abs(after - before)[1]
+    _, row, column = np.unravel_index(change.argmax(), change.shape)
+    words = [f"w{place}" for place in range(len(output))]
+    words[row] = words[column] = "."  # the largest change of all is ignored
+    named = [place for place, word in enumerate(words) if word != "."]
+    page = open_words(open_page, heed, tmp_path, words)
+    largest = change[:, named][:, :, named].max((1, 2))
+    head = int(largest.argmax())
+    expect(page.locator(".ablate > .headline")).to_have_text(
+        re.compile(rf"^layer 1, head {head} changes most: “w.*“w.* \(ignoring special tokens and punctuation\)$")
+    )
+    square = page.locator(f"[data-kind=change][data-place='1.{head}']")
+    said = f"layer 1, head {head}: changes by at most {points(largest[head], '')}"
+    expect(square).to_have_attribute("aria-label", said)
+    ranked = [f"layer 1, head {at} {points(largest[at], '')}" for at in np.argsort(-largest)]
+    expect(page.locator(".results .ranking button")).to_have_text(ranked)
+    changes = page.get_by_role("list", name="largest changes").get_by_role("listitem")
+    expect(changes).to_have_text([re.compile("^“w.*at “w")] * min(4, len(named) ** 2))
+    off(page, 0, 1).click()
+    off(page, 1, 2).click()
+    most = page.locator(".ablate > .headline")
+    expect(most).to_contain_text(re.compile("most at “w.*: [0-9.]+ % \\(ignoring special tokens and punctuation\\)"))
+
+
+def test_all_tokens_count_where_there_are_no_others(open_page, heed, tmp_path, answers):
+    (before, output), (after, _) = answers
+    largest = np.abs(after - before)[1].max((1, 2))
+    page = open_words(open_page, heed, tmp_path, ["."] * len(output))
+    ranked = [f"layer 1, head {at} {points(largest[at], '')}" for at in np.argsort(-largest)]
+    expect(page.locator(".results .ranking button")).to_have_text(ranked)
+
+
 def assert_maps(page, layer, head, before, after):
     """The head's maps have words and scales; its largest change is said."""
     change = after - before

@@ -27,6 +27,14 @@ export const leftOut = ({ isSelf, rows, columns }, isRanked = false) => {
 /** Most heads look most at such tokens. @param {import("heed/data/attention.js").Label} label */
 export const isLeftOut = ({ special, text }) => special || /^[\p{P}\p{S}]+$/u.test(text);
 
+/** The places of the tokens that sentences name: those that are not left out, or all if there is no other.
+ *  @param {import("heed/data/attention.js").Label[]} labels */
+export function namedPlaces(labels) {
+  const all = [...labels.keys()];
+  const named = all.filter((place) => !isLeftOut(labels[place]));
+  return named.length ? named : all;
+}
+
 /** @typedef {{row: number, column: number, value: number}} Pair */
 /** The largest pairs that are known. @type {WeakMap<import("heed/data/display.js").Shown, Pair | null>} */
 const pairs = new WeakMap();

@@ -6,7 +6,7 @@ import { changesOf, distance, measuredEffects, nextTokens, outputOf, runWhole } 
  * @returns {Promise<{heads: {layer: number, head: number, off: boolean, largest_change: number | null, effect: number | null}[],
  *   tokens: {token: string, cosine: number, relative_change: number}[] | null,
  *   next_tokens: {before: import("heed/server/ablation.js").NextToken[], after: import("heed/server/ablation.js").NextToken[]} | null}>}
- *   largest_change: of a weight; relative_change: the length of the change of a token's output, as a share of its length;
+ *   largest_change: of a weight, without those of special tokens and punctuation; relative_change: the length of the change of a token's output, as a share of its length;
  *   effect: the same of the whole output, without this head alone, null = not measured
  */
 export async function ablationOf(run) {

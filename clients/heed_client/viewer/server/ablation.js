@@ -1,5 +1,7 @@
 // The changes when heads are switched off: of weights, of the output, of the next tokens.
-import { difference, largestChange, maskedChange, maskOf } from "heed/data/matrix.js";
+import { poolLabels } from "heed/data/display.js";
+import { difference, maskedChange, maskOf } from "heed/data/matrix.js";
+import { namedPlaces } from "heed/data/ranking.js";
 import { infer, post } from "heed/server/api.js";
 import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
 import { textsAndMasks } from "heed/server/sweep.js";
@@ -44,13 +46,17 @@ export async function outputOf(model, settings, input, signal) {
 
 export const LEAST = 1e-5; // change of a weight that is more than rounding of float32
 
-/** @typedef {{layer: number, head: number, matrix: import("heed/data/matrix.js").Matrix, largest: number}} Change  of a head */
+/** @typedef {{layer: number, head: number, matrix: import("heed/data/matrix.js").Matrix, largest: number, place: number}} Change  of a head,
+ *    and the place of its largest number */
 
-/** The change of the weights of each head that is on, the largest change first.
+/** The change of the weights of each head that is on, the largest change first, without those of tokens that are left out.
  *  @param {Attention} attention @param {Attention} before @param {import("heed/data/state.js").Place[]} ablated
  *  @returns {Change[]} */
 export function changesOf(attention, before, ablated) {
   const off = new Set(ablated.map(String));
+  const { m, n } = attention.small(0, 0);
+  const columns = namedPlaces(poolLabels(attention.columns, n));
+  const pairs = namedPlaces(poolLabels(attention.rows, m)).flatMap((row) => columns.map((column) => row * n + column));
   const all = Array.from({ length: attention.layers * attention.heads }, (_, at) => {
     const [layer, head] = [Math.floor(at / attention.heads), at % attention.heads];
     const [one, other] = [before, attention].map((side) => side.small(layer, head));
@@ -59,8 +65,9 @@ export function changesOf(attention, before, ablated) {
       difference(other, one),
       (row, column) => isMasked(row, column) && isMaskedNow(row, column),
     );
-    const largest = largestChange(matrix.values);
-    return { layer, head, matrix, largest: largest > matrix.error ? largest : 0 }; // 8-bit weights may differ by rounding
+    const size = (/** @type {number} */ at) => (matrix.values[at] === -Infinity ? 0 : Math.abs(matrix.values[at]));
+    const place = pairs.reduce((best, at) => (size(at) > size(best) ? at : best));
+    return { layer, head, matrix, place, largest: size(place) > matrix.error ? size(place) : 0 }; // 8-bit weights may differ by rounding
   });
   return all
     .filter(({ layer, head }) => !off.has(String([layer, head])))

@@ -17,12 +17,13 @@ import { format, isOfWeights, minus, percent, points, short } from "heed/data/di
 import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { nameIn } from "heed/data/picture.js";
+import { namedPlaces } from "heed/data/ranking.js";
 import { NextTokens } from "heed/views/chances.js";
 import { hint } from "heed/views/controls.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { ablatedTitles, headsOff, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
-import { sentence } from "heed/views/changes.js";
+import { ignored, sentence } from "heed/views/changes.js";
 import { LargeHead } from "heed/views/model_view.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 
@@ -316,17 +317,17 @@ function Answer({ attention, settings, before, isWhole, moving, change = null, m
   if (isWhole) return html`<p class="headline">Switch a head off to see what changes</p>`;
   if (moving) {
     const shares = moving.each.map(({ share }) => share);
-    const top = shares.indexOf(Math.max(...shares));
     const at = shares.length === rows.length && shares.length > 1 && moving.whole > 0;
-    return html`<p class="headline">Without ${headsOff(attention, settings).replace(/ off$/, "")} the output changes by <b>${percent(moving.whole)}</b>${at && html`, most at ${nameIn(attention, settings, "rows", top)}: <b>${percent(shares[top])}</b>`} ${ofWhole(moving.whole)}</p>`;
+    const top = namedPlaces(rows).reduce((best, place) => (shares[place] > shares[best] ? place : best));
+    const left = at && ignored({ rows, columns: [] });
+    return html`<p class="headline">Without ${headsOff(attention, settings).replace(/ off$/, "")} the output changes by <b>${percent(moving.whole)}</b>${at && html`, most at ${nameIn(attention, settings, "rows", top)}: <b>${percent(shares[top])}</b>${left && html` <small>${left}</small>`}`} ${ofWhole(moving.whole)}</p>`;
   }
   if (!before || !change || !(change.largest > LEAST)) return html`<p class="headline"></p>`; // no click moves the grid
-  const { n, values } = change.matrix;
-  const place = values.findIndex((value) => Math.abs(value) === change.largest);
   const weights = before.small(change.layer, change.head);
-  if (place < 0 || weights.m !== rows.length || n !== columns.length)
+  const left = ignored(attention);
+  if (weights.m !== rows.length || weights.n !== columns.length)
     return html`<p class="headline">${name(change)} changes most: one weight by <b>${sizeText(settings.kind, change.largest)}</b></p>`;
-  return html`<p class="headline">${name(change)} changes most: ${sentence({ attention, before: weights, change: change.matrix, settings }, place)}</p>`;
+  return html`<p class="headline">${name(change)} changes most: ${sentence({ attention, before: weights, change: change.matrix, settings }, change.place)}${left && html` <small>${left}</small>`}</p>`;
 }
 
 /** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number}} props */

@@ -2,7 +2,7 @@
 import { html } from "vendor/preact.js";
 import { isOfWeights, percent, points, valueText, visible } from "heed/data/display.js";
 import { nameIn } from "heed/data/picture.js";
-import { isLeftOut, leftOut } from "heed/data/ranking.js";
+import { leftOut, namedPlaces } from "heed/data/ranking.js";
 import { LEAST } from "heed/server/ablation.js";
 import { focusTab } from "heed/views/controls.js";
 import { HINT } from "heed/views/selection.js";
@@ -15,14 +15,16 @@ const DIGITS = 4; // of percentages that are almost alike
 /** @typedef {{attention: Pick<import("heed/data/attention.js").Attention, "rows" | "columns">, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings, isComparison?: boolean}} Props
  *    `isComparison`: nothing changes between the sides */
 
-/** The places of the largest changes, among all visible words or the pinned ones; a comparison leaves out special tokens and punctuation.
- *  @param {Pick<Props, "attention" | "change" | "settings" | "isComparison">} props */
-function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings }, isComparison }) {
+/** The places of the largest changes, among the pinned words or all that are visible and not left out.
+ *  @param {Pick<Props, "attention" | "change" | "settings">} props */
+function largestOf({ attention: { rows, columns }, change, settings: { query, key, ...settings } }) {
   const { n, values } = change;
   const size = (/** @type {number} */ place) => Math.abs(values[place]);
   const looks = /** @type {Props["settings"]} */ ({ ...settings, query, key });
-  const listed = (/** @type {typeof rows} */ labels, /** @type {number | null} */ pinned) =>
-    visible(labels, looks).filter((i) => (pinned === null ? !isComparison || !isLeftOut(labels[i]) : i === pinned));
+  const listed = (/** @type {typeof rows} */ labels, /** @type {number | null} */ pinned) => {
+    const named = new Set(pinned === null ? namedPlaces(labels) : [pinned]);
+    return visible(labels, looks).filter((i) => named.has(i));
+  };
   const [queries, keys] = [listed(rows, query), listed(columns, key)];
   /** @type {number[]} */
   const places = [];
@@ -62,6 +64,9 @@ function movedShare({ attention: { rows, columns }, change: { n, values }, setti
   return queries.reduce((sum, i) => sum + share(i), 0) / queries.length;
 }
 
+/** The words that sentences of changes leave out, in brackets. @param {Pick<Props["attention"], "rows" | "columns">} labels */
+export const ignored = ({ rows, columns }) => leftOut({ isSelf: false, rows, columns }).trim();
+
 /** A number before and after a change, and the change: weights as percentages with one decimal, of which the change is the
  *  difference, or with more digits if these are alike.
  *  @param {string} kind  the output @param {number} before @param {number} change */
@@ -92,13 +97,11 @@ export function LargestDifference(props) {
     nameIn(props.attention, props.settings, axis, place);
   const word = query !== null ? name("rows", query) : key !== null ? name("columns", key) : "";
   const [place] = largestOf(props);
-  const ignored = isPair
-    ? ""
-    : leftOut({ isSelf: false, rows: props.attention.rows, columns: props.attention.columns }).trim();
+  const left = isPair ? "" : ignored(props.attention);
   if (place === undefined)
-    return html`<p class="headline largest-change">No weight${isPair ? " of the pinned pair" : word && ` of ${word}`} differs <small>${ignored}</small></p>`;
+    return html`<p class="headline largest-change">No weight${isPair ? " of the pinned pair" : word && ` of ${word}`} differs <small>${left}</small></p>`;
   const start = isPair ? "" : `Largest difference${word && ` ${query === null ? "to" : "from"} ${word}`}: `;
-  return html`<p class="headline largest-change">${start}${sentence(props, place, ["first", "second"])}${ignored && html` <small>${ignored}</small>`}</p>`;
+  return html`<p class="headline largest-change">${start}${sentence(props, place, ["first", "second"])}${left && html` <small>${left}</small>`}</p>`;
 }
 
 /** The largest changes; in a comparison those after the sentence above. With a query and a key pinned, the others of the query.
@@ -127,7 +130,7 @@ export function Changes({ set, ...props }) {
       : html`<button onClick=${unpin}>clear</button>`);
   if (places.length === 0 && pair === undefined) return html`<p class="note">No weight${of} changes. ${tail}</p>`;
   return html`<div class="changes">${pair !== undefined && html`<p role="status">Pinned: ${sentence(props, pair)} ${tail}</p>`}
-    ${places.length > 0 && html`<p>Largest ${isPair ? "other " : ""}changes${of} ${pair === undefined && tail}</p><${Listed} props=${props} places=${first} start=${1} name="largest changes" />`}</div>`;
+    ${places.length > 0 && html`<p>Largest ${isPair ? "other " : ""}changes${of} <span class="note">${ignored(props.attention)}</span> ${pair === undefined && tail}</p><${Listed} props=${props} places=${first} start=${1} name="largest changes" />`}</div>`;
 }
 
 /** @param {{props: Props, places: number[], start: number, name: string}} props */
