@@ -12,7 +12,8 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from heed_client import Client
-from tests.viewer.pages import drag, fragment, percent, take
+from tests.viewer.generate.words import expect_end
+from tests.viewer.pages import drag, drawn, fragment, percent, take
 
 VALUES = np.random.default_rng(5).integers(0, 256, (16, 16, 3), np.uint8)  # of a picture
 
@@ -180,7 +181,7 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     words.get_by_text("picture (16 patches)").hover()
     expect(page.locator(".readout")).to_contain_text("looks at the picture: ")
     said = page.locator(".readout").inner_text().split(": ")[1]
-    assert page.locator("[data-picture]").get_attribute("data-picture").removeprefix("▲ ") == said
+    assert page.locator("[data-picture]").get_attribute("data-picture") == said
     share = float(said.removesuffix("\u00a0%"))
     seen = page.get_by_role("img", name="the picture in 4 × 4 patches")
     box, shares = seen.bounding_box(), []
@@ -193,6 +194,29 @@ def test_what_follows_a_generated_text_is_run_with_its_picture(open_page, server
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
     expect(page.locator(".readout")).to_contain_text("looks most at")
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_headline_of_any_word_has_room(open_page, server):
+    """Beside the scale, which ends with the largest weight of a word or of the whole picture."""
+    words = "+".join(["incomprehensibility", "disproportionately"] * 3)
+    window = {"width": 1440, "height": 900}
+    page = open_page(
+        f"model=mine&text={words}&view=generate&length=6&layer=0&head=0", url=server, closed=True, viewport=window
+    )
+    expect_end(page)
+    top, sums, scales = page.locator(".passages .passage").bounding_box()["y"], [], set()
+    for word in page.locator(".word.new, .word.prompt[data-word]").all():
+        word.hover()
+        drawn(page)
+        headline = page.locator(".passages-head .headline")
+        assert headline.evaluate("({ scrollWidth, clientWidth }) => scrollWidth - clientWidth") == 0
+        assert page.locator(".passages .passage").bounding_box()["y"] == top
+        if word.get_attribute("data-row") is not None:
+            sums.append(page.locator("[data-picture]").get_attribute("data-picture"))
+            scales.add(page.locator(".passages .legend small").last.inner_text())
+    assert len(scales) == 1
+    end, *parts = (float(text.strip("<> %\u00a0")) for text in [*scales, *sums])
+    assert end >= max(parts)
 
 
 def test_a_patch_colours_the_words_that_look_at_it(open_page, server):

@@ -1,5 +1,5 @@
 // The weights of a picture's patches.
-import { largest, levelOf, strength, valueText } from "heed/data/display.js";
+import { largest, levelOf, strength } from "heed/data/display.js";
 
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -52,7 +52,7 @@ export function nameIn(sides, settings, axis, index) {
 export const patchesIn = (prompt, { special, rows, columns }) =>
   prompt[special]?.text === patchName(0, columns) ? { start: special, end: special + rows * columns } : null;
 
-/** A matrix in which the patches are one column, at the place of the first: the sum of their weights, with at most the strongest colour.
+/** A matrix in which the patches are one column, at the place of the first: the sum of their weights, with which the scale may end.
  *  @param {Shown} shown @param {{start: number, end: number}} patches @param {Settings} settings @returns {Shown} */
 export function joinPatches(shown, { start, end }, settings) {
   const { m, n } = shown;
@@ -61,19 +61,19 @@ export function joinPatches(shown, { start, end }, settings) {
   const kept = [...shown.columns.keys()].filter((j) => !isPatch[j] || j === first);
   const columns = kept.map((j) => shown.columns[j]);
   const [values, levels] = [new Float32Array(m * kept.length), new Float32Array(m * kept.length)];
-  for (let i = 0; i < m; i++) {
-    const row = shown.values.subarray(i * n, (i + 1) * n);
-    const sum = row.reduce((sum, value, j) => sum + (isPatch[j] ? value : 0), 0);
-    const top = Number.isNaN(shown.high) ? largest(row, shown.isDiverging) : shown.high;
+  const rows = Array.from({ length: m }, (_, i) => shown.values.subarray(i * n, (i + 1) * n));
+  const sums = rows.map((row) => row.reduce((sum, value, j) => sum + (isPatch[j] ? value : 0), 0));
+  const high = Math.max(shown.high, ...sums.map(Math.abs)); // NaN if each row has its own
+  rows.forEach((row, i) => {
+    const top = Number.isNaN(high) ? Math.max(largest(row, shown.isDiverging), Math.abs(sums[i])) : high;
     kept.forEach((j, at) => {
-      const isJoined = j === first && !Number.isNaN(shown.levels[i * n + j]);
-      values[i * kept.length + at] = isJoined ? sum : row[j];
-      levels[i * kept.length + at] = isJoined
-        ? levelOf(sum, top, shown.isDiverging, settings)
-        : shown.levels[i * n + j];
+      const isMasked = Number.isNaN(shown.levels[i * n + j]);
+      const value = j === first && !isMasked ? sums[i] : row[j];
+      values[i * kept.length + at] = value;
+      levels[i * kept.length + at] = isMasked ? NaN : levelOf(value, top, shown.isDiverging, settings);
     });
-  }
-  return { ...shown, n: kept.length, columns, values, levels };
+  });
+  return { ...shown, n: kept.length, columns, values, levels, low: shown.isDiverging ? -high : 0, high };
 }
 
 /** The weights from a query to each key, or to a key from each query.
@@ -140,13 +140,6 @@ export function openingWord({ n, rows, columns, values }, { special, rows: lines
 /** A sign before the weight of a token that is larger than that of every patch. @param {Weights} weights @param {number} position */
 export const beyond = ({ values, hidden, high }, position) =>
   !hidden[position] && Number.isFinite(values[position]) && Math.abs(values[position]) > high ? "▲ " : "";
-
-/** The weight of all patches; a sign is before it if it is larger than the end of its scale, and written differently.
- *  @param {string} kind  the output @param {number} sum @param {number} top  value of the strongest colour */
-export function sumText(kind, sum, top) {
-  const text = valueText(kind, sum);
-  return `${sum > top && text !== valueText(kind, top) ? "▲ " : ""}${text}`;
-}
 
 /** The visible patch with the largest weight; null = no patch is visible.
  *  @param {Weights} weights @param {Patches} patches */

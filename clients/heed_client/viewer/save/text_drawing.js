@@ -1,7 +1,7 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
-import { faded, levelOf, lineOf } from "heed/data/display.js";
+import { faded, levelOf, lineOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { sumText } from "heed/data/picture.js";
+import { joinPatches, patchesIn } from "heed/data/picture.js";
 import { escape } from "heed/save/document.js";
 import { heading, MARK, ofWord, PAGE, round, scale, svg, TITLE, widths } from "heed/save/svg.js";
 import { placeOf } from "heed/views/comparison.js";
@@ -22,17 +22,18 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
   const table = palette(settings.palette, false, false);
   const { key } = settings;
   const query = settings.query ?? (key === null ? words.length - 1 : null); // as in the view, the last word
-  const line = lineOf(shown, query, key);
   const isFrom = query !== null;
-  const [first, count] = patches ? [patches.special, patches.rows * patches.columns] : [-1, 0];
+  const span = patches ? patchesIn(prompt, patches) : null;
+  const joined = isFrom && span ? joinPatches(shown, span, settings) : shown;
+  const line = lineOf(joined, query, key);
+  const [first, count] = span ? [span.start, span.end - span.start] : [-1, 0];
   const isOfPicture = (/** @type {number} */ place) => place >= first && place < first + count;
-  const sum = line?.values.reduce((sum, value, j) => sum + (isOfPicture(line.places[j]) ? value : 0), 0) ?? 0;
-  const picture = line && isFrom ? ` ${sumText(settings.kind, sum, line.top)}` : "";
+  const picture = line && isFrom && span ? ` ${valueText(settings.kind, line.values[line.places.indexOf(first)])}` : "";
   const level = (/** @type {number} */ place) => {
     if (!line || (place === first && !isFrom)) return NaN;
     const { places, values, top } = line;
     const own = values[places.indexOf(isFrom ? place : place - prompt.length)] ?? NaN;
-    return levelOf(place === first ? sum : own, top, false, settings);
+    return levelOf(own, top, false, settings);
   };
   const held = !line ? -1 : isFrom ? prompt.length + query : Number(key);
   const all = [...prompt, ...words];
@@ -63,13 +64,13 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
       `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${font}>${escape(text)}</text>`
     );
   });
-  const high = line && !isFrom ? line.top : shown.high;
+  const high = line && !isFrom ? line.top : joined.high;
   parts.push(
     `<text x="${EDGE}" y="${y + LINE + 78}">The stronger the line below a word, the more probable it was.</text>`,
   );
   parts.push(scale({ ...shown, high, levels: new Float32Array() }, settings, EDGE, y + LINE + 8));
   parts.push(
-    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}${picture.includes("▲") ? "; ▲ beyond the scale" : ""}</text>`,
+    `<text x="${EDGE}" y="${y + LINE + 60}">bold: generated${isFrom ? "; no box: weight near 0, or a later word" : ""}</text>`,
   );
   const height = y + LINE + 88;
   if (patches) return svg(PAGE, height, parts);

@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, mostOf, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { joinPatches, nameIn, openingWord, patchesIn, sumText } from "heed/data/picture.js";
+import { joinPatches, nameIn, openingWord, patchesIn } from "heed/data/picture.js";
 import { isLeftOut, leftOut } from "heed/data/ranking.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
@@ -35,6 +35,7 @@ const BELOW = 68; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const MOST_RANKED = 10; // heads, for which there is room
 const FORMS = { picture: "a picture", row: "a row of the matrix" }; // of a word beside a picture in a prompt
+const SMALLER = 0.6; // of a note, to its headline
 const NEAR = 40; // px from the end of a text that count as its end
 
 /** @param {Props} props */
@@ -203,13 +204,18 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   const isOfPicture = isCross && !source?.length; // words have colours only while a patch is pinned
   const hasColours = !isOfPicture || active?.row === null;
 
-  const sum = patches && line?.isFrom ? sumOf(line, patches) : NaN; // of the picture
-  const picture = Number.isFinite(sum) && line ? sumText(settings.kind, sum, line.top) : "";
+  const joined = useMemo(
+    () => shown && (patches ? joinPatches(shown, patches, settings) : shown),
+    [shown, patches?.start, patches?.end],
+  );
+  const drawn = joined && line?.isFrom ? lineOf(joined, Number(active?.row), null) : line;
+  const sum = drawn?.isFrom && patches ? (drawn.values[drawn.places.indexOf(patches.start)] ?? NaN) : NaN;
+  const picture = Number.isFinite(sum) ? valueText(settings.kind, sum) : "";
 
   /** The level of a word, NaN = none, and its weight. @param {HTMLElement} word */
   const weightOf = (word) => {
-    if (!shown || !line) return { level: NaN, value: NaN };
-    const { isFrom, places, values, top } = line;
+    if (!shown || !drawn) return { level: NaN, value: NaN };
+    const { isFrom, places, values, top } = drawn;
     const own = values[places.indexOf(placeOf(word, isFrom ? "column" : "row") ?? -1)] ?? NaN;
     const value = "picture" in word.dataset ? sum : own;
     return { level: levelOf(value, top, shown.isDiverging, settings), value };
@@ -337,7 +343,7 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   );
   const legend =
     shown &&
-    html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : shown.high, levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} isBeyond=${picture.startsWith("▲") || undefined} />`;
+    html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : Number(joined?.high), levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} name=${patches && hasPicture ? "words, picture" : ""} />`;
   const isBelow = !isRunning && held !== null && held.row !== null && attention !== null && attention.heads > 1;
   const ofLayer = attention && attention.layers > 1 ? ` of layer ${settings.layer}` : "";
   const howTo = isBelow
@@ -345,17 +351,13 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
     : html`${hint("Point at a word", "Tap a word to pin it")}${hasPicture && hint(" or click a patch", ", or a patch")}${hint("; a click, or Enter, pins a word", "")}`;
   return html`<div class="passages" ref=${frame} onPointerOver=${point} onPointerLeave=${() => setOther(null)} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
     <div class="passages-head"><p class="headline readout">${sentence(attention, settings, active, line, other, shown?.error)}</p>
-      <span class=${hasColours ? "" : "of-no-word"}>${patches && hasPicture && html`<small>words, and the sum of all patches</small>`}${legend}</span></div>
+      <span class=${hasColours ? "" : "of-no-word"}>${legend}</span></div>
     ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
     <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
       ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
     ${words.length > 0 && html`<p class="note">${howTo}. The stronger its line, the more probable it was.</p>`}
   </div>`;
 }
-
-/** The sum of the weights of patches. @param {NonNullable<ReturnType<typeof lineOf>>} line @param {{start: number, end: number}} patches */
-const sumOf = ({ places, values }, { start, end }) =>
-  values.reduce((sum, value, i) => sum + (places[i] >= start && places[i] < end ? value : 0), 0);
 
 /** @param {ViewProps["attention"] | null} attention @param {ViewProps["settings"]} settings @param {Word | null} active
  *  @param {ReturnType<typeof lineOf>} line  its weights @param {Other | null} other @param {number} [error] */
@@ -375,9 +377,9 @@ function sentence(attention, settings, active, line, other, error) {
   const verb = (other ? LOOKS : LOOKS_MOST)[isFrom ? "from" : "to"];
   const start = `${name} ${verb} ${said?.name ?? "…"}`.replace(/^[a-z]/, (letter) => letter.toUpperCase()); // of a patch
   const left = isIgnored ? leftOut({ isSelf: false, rows: labels, columns: labels }) : "";
-  return said
-    ? html`${start}: <b>${valueText(settings.kind, said.value, error)}</b>${left && html` <small>${left.trim()}</small>`}`
-    : start;
+  const number = said ? valueText(settings.kind, said.value, error) : "";
+  const length = start.length + number.length + SMALLER * left.length;
+  return html`<span style=${{ "--length": length }}>${start}${said && html`: <b>${number}</b>`}${left && html` <small>${left.trim()}</small>`}</span>`;
 }
 
 /** A word of running text; a blank is before it unless it continues a word.
