@@ -93,6 +93,14 @@ def test_the_controls_are_in_one_line_if_their_end_is_in_another(open_text):
     boxes = [page.get_by_role(role, name=name).bounding_box() for role, all_ in names.items() for name in all_]
     assert max(middle(box) for box in boxes) - min(middle(box) for box in boxes) < 1
     assert middle(page.locator(".ending").bounding_box()) > middle(boxes[0]) + 20  # else the test is of one line
+    page.set_viewport_size({"width": 1440, "height": 900})
+    text = page.locator(".passages").bounding_box()["y"]
+    page.locator(".ending [role=status]").evaluate(
+        "(end) => (end.textContent = '13 tokens, then the end-of-text token')"
+    )
+    box = page.locator(".ending").bounding_box()
+    assert abs(middle(box) - middle(page.get_by_role("button", name="Generate", exact=True).bounding_box())) < 2
+    assert page.locator(".passages").bounding_box()["y"] == text
 
 
 def middle(box):

@@ -9,7 +9,7 @@ import { NumberField } from "heed/views/controls.js";
 
 /** The reason for the end of the text. @type {Record<string, string>} */
 const ENDS = {
-  eos: ", then the end-of-text token",
+  eos: ", then the end",
   stop: ", then a stop text",
   stopped: ", then stopped",
   failed: ", then an error",
@@ -61,8 +61,8 @@ export function Ending({ text: { status, tokens, fresh, firstMs, totalMs }, sett
   const kept = chosen.length > 0 ? `, ${chosen.length} of them kept` : "";
   const count = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${kept}`;
   const isFull = status === "length" && tokens.length - chosen.length < length;
-  const each = fresh > 1 ? `, ${brief((totalMs - firstMs) / (fresh - 1))} each` : "";
-  const times = fresh > 0 ? `: ${brief(firstMs)} to the first${each}` : "";
+  const each = fresh > 1 ? `, others ${brief((totalMs - firstMs) / (fresh - 1))}` : "";
+  const times = fresh > 0 ? `: first ${brief(firstMs)}${each}` : "";
   const isRunning = status === "running"; // its numbers change too often to be said by a screen reader
   return html`<span class="ending"><span role="status">${isRunning ? "generating …" : count + (isFull ? FULL : ENDS[status])}</span>${isRunning ? ` ${count}` : ""}${times}</span>`;
 }
