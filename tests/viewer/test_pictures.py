@@ -220,7 +220,7 @@ def test_the_headline_of_any_word_has_room(open_page, server):
 
 
 def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
-    """On a scale that ends with the largest of their weights, however small it is."""
+    """On a scale that ends with the largest of their weights."""
     page = open_page("model=mine&text=who+sat+on&view=generate&length=8&palette=greys", url=server)
     expect(page.locator(".word.new")).to_have_count(8)
     strength = page.get_by_role("slider", name="colour strength")
@@ -259,3 +259,18 @@ def test_the_other_text_has_the_same_picture(open_page, server):
     page = open_page(f"model=mine&text=who+sat+on&view=patch&{urlencode({'patch': patch})}", url=server)
     expect(page.locator(".ending[role=status]")).to_contain_text("places measured")
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_weights_that_are_all_written_alike_have_no_colour(open_page, server):
+    """A head that has no attention on the picture is not as strong as others, nor are words that have none."""
+    page = open_page("model=mine&text=who+sat+on&view=generate&length=3", url=server)
+    levels = page.evaluate("""async () => {
+      const { coloured } = await import("heed/data/picture.js");
+      const { scaleEnd } = await import("heed/data/display.js");
+      const [hidden, settings] = [new Uint8Array(5), { scale: "linear", kind: "weights" }];
+      const patches = { special: 1, rows: 2, columns: 2 };
+      const of = (...values) => coloured(Float32Array.from(values), hidden, patches, false, settings).levels;
+      const ends = [["weights", 3e-6], ["weights", 0.3], ["scores", 3e-6]].map((given) => scaleEnd(...given).threshold);
+      return [[...of(0.999, 4e-4, 1e-4, 0, 0)], [...of(0.2, 0.8, 0, 0, 0)], ends];
+    }""")
+    assert levels == [[1, 0, 0, 0, 0], [0.25, 1, 0, 0, 0], [5e-4, 0, 0]]

@@ -275,6 +275,14 @@ export function short(value, top, isShare = false, room = 5) {
 }
 
 export const LEAST_SHARE = 0.0005; // that is not written as “< 0.1 %”
+
+/** The end of a scale of colours, and the least number that has one: none of weights that are all written as “< 0.1 %”.
+ *  @param {string} kind  the output @param {number} high  the largest number @param {number} [least] */
+export function scaleEnd(kind, high, least = LEAST_SHARE) {
+  const isPale = isOfWeights(kind) && !isDifference(kind) && high < least;
+  return isPale ? { top: least, threshold: least } : { top: high, threshold: 0 };
+}
+
 const WHOLE = 1 - 1e-6; // a sum of weights above it is 1, but for its rounding
 
 /** A share as text, which no line break divides: 0 % and 100 % only of nothing and of all. @param {number} share

@@ -1,5 +1,5 @@
 // The weights of a picture's patches.
-import { largest, levelOf, strength } from "heed/data/display.js";
+import { LEAST_SHARE, largest, levelOf, scaleEnd, strength } from "heed/data/display.js";
 
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -101,7 +101,8 @@ export function weightsOf(
   return coloured(all, hidden, patches, isDiverging, settings, high);
 }
 
-/** Weights with the colours of patches; a token whose weight is larger than that of every patch has the strongest.
+/** Weights with the colours of patches, none if all are very small; a token whose weight is larger than that of every patch
+ *  has the strongest.
  *  @param {Float32Array} values @param {Uint8Array} hidden @param {Patches} patches
  *  @param {boolean} isDiverging @param {Settings} settings @param {number} [high]  of the strongest colour @returns {Weights} */
 export function coloured(
@@ -109,13 +110,14 @@ export function coloured(
   hidden,
   { special, rows, columns },
   isDiverging,
-  { scale },
+  { scale, kind },
   high = largest(values.slice(special, special + rows * columns), isDiverging),
 ) {
+  const { top, threshold } = scaleEnd(kind, high, Math.min(LEAST_SHARE, 0.5 / (rows * columns))); // of many patches, all are small
   const levels = values.map((value, position) =>
-    hidden[position] ? 0 : levelOf(value, high, isDiverging, { scale, threshold: 0 }),
+    hidden[position] ? 0 : levelOf(value, top, isDiverging, { scale, threshold }),
   );
-  return { values, levels, hidden, high, isDiverging };
+  return { values, levels, hidden, high: top, isDiverging };
 }
 
 /** The largest weight from any query to a patch, for one scale of their pictures. @param {Shown} shown @param {Patches} patches */

@@ -1,9 +1,9 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { faded, isOfWeights, levelOf, lineOf, LOOKS, LOOKS_MOST, mostOf, valueText } from "heed/data/display.js";
+import { faded, isOfWeights, levelOf, lineOf, mostOf, scaleEnd, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { joinPatches, nameIn, openingWord, patchesIn } from "heed/data/picture.js";
-import { isLeftOut, leftOut } from "heed/data/ranking.js";
+import { leftOut } from "heed/data/ranking.js";
 import { DRAWING } from "heed/server/generation.js";
 import { Alternatives } from "heed/views/alternatives.js";
 import { Choice, hint, neighbour } from "heed/views/controls.js";
@@ -11,6 +11,7 @@ import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { AROUND, LINE } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { SeenBy } from "heed/views/seen_by.js";
+import { placeOf, sentence, wordSpan, wordsIn } from "heed/views/generated_words.js";
 import { EveryHead } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
 import { Ending, FIELDS, Parameters } from "heed/views/generate_tools.js";
@@ -35,7 +36,6 @@ const BELOW = 68; // px between its end and the window's: the last note
 const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
 const MOST_RANKED = 10; // heads, for which there is room
 const FORMS = { picture: "a picture", row: "a row of the matrix" }; // of a word beside a picture in a prompt
-const SMALLER = 0.6; // of a note, to its headline
 const NEAR = 40; // px from the end of a text that count as its end
 
 /** @param {Props} props */
@@ -212,13 +212,15 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   const sum = drawn?.isFrom && patches ? (drawn.values[drawn.places.indexOf(patches.start)] ?? NaN) : NaN;
   const picture = Number.isFinite(sum) ? valueText(settings.kind, sum) : "";
 
+  const end = scaleEnd(settings.kind, drawn?.top ?? 1);
+  const looks = { scale: settings.scale, threshold: Math.max(settings.threshold, end.threshold) };
   /** The level of a word, NaN = none, and its weight. @param {HTMLElement} word */
   const weightOf = (word) => {
     if (!shown || !drawn) return { level: NaN, value: NaN };
-    const { isFrom, places, values, top } = drawn;
+    const { isFrom, places, values } = drawn;
     const own = values[places.indexOf(placeOf(word, isFrom ? "column" : "row") ?? -1)] ?? NaN;
     const value = "picture" in word.dataset ? sum : own;
-    return { level: levelOf(value, top, shown.isDiverging, settings), value };
+    return { level: levelOf(value, end.top, shown.isDiverging, looks), value };
   };
   const paint = useFrame(() => {
     for (const word of wordsIn(frame.current, "[data-word], [data-picture]")) {
@@ -343,7 +345,7 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   );
   const legend =
     shown &&
-    html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? line.top : Number(joined?.high), levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} name=${patches && hasPicture ? "words, picture" : ""} />`;
+    html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? end.top : Number(joined?.high), levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} name=${patches && hasPicture ? "words, picture" : ""} />`;
   const isBelow = !isRunning && held !== null && held.row !== null && attention !== null && attention.heads > 1;
   const ofLayer = attention && attention.layers > 1 ? ` of layer ${settings.layer}` : "";
   const howTo = isBelow
@@ -358,47 +360,3 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
     ${words.length > 0 && html`<p class="note">${howTo}. The stronger its line, the more probable it was.</p>`}
   </div>`;
 }
-
-/** @param {ViewProps["attention"] | null} attention @param {ViewProps["settings"]} settings @param {Word | null} active
- *  @param {ReturnType<typeof lineOf>} line  its weights @param {Other | null} other @param {number} [error] */
-function sentence(attention, settings, active, line, other, error) {
-  if (!active || !attention) return "";
-  const isFrom = active.row !== null;
-  const place = active.row ?? active.column ?? -1;
-  const own = (isFrom ? attention.rows : attention.columns)[place]?.text;
-  if (own === undefined) return "";
-  const name = nameIn(attention, settings, isFrom ? "rows" : "columns", place);
-  const labels = isFrom ? attention.columns : attention.rows;
-  const largest = mostOf(line);
-  const most = mostOf(line, (at) => !isLeftOut(labels[at])) ?? largest;
-  const isIgnored = other === null && most?.place !== largest?.place; // the largest one
-  const said =
-    other ?? (most && { name: nameIn(attention, settings, isFrom ? "columns" : "rows", most.place), ...most });
-  const verb = (other ? LOOKS : LOOKS_MOST)[isFrom ? "from" : "to"];
-  const start = `${name} ${verb} ${said?.name ?? "…"}`.replace(/^[a-z]/, (letter) => letter.toUpperCase()); // of a patch
-  const left = isIgnored ? leftOut({ isSelf: false, rows: labels, columns: labels }) : "";
-  const number = said ? valueText(settings.kind, said.value, error) : "";
-  const length = start.length + number.length + SMALLER * left.length;
-  return html`<span style=${{ "--length": length }}>${start}${said && html`: <b>${number}</b>`}${left && html` <small>${left.trim()}</small>`}</span>`;
-}
-
-/** A word of running text; a blank is before it unless it continues a word.
- *  @param {Label} label @param {number | null} row @param {number | null} column @param {string} kind
- *  @param {number} [probability]  as a share of that of the most probable word */
-function wordSpan({ text, special, joined }, row, column, kind, probability) {
-  const look = `word ${kind} ${special ? "special" : ""}`;
-  const word =
-    row === null && column === null
-      ? html`<span class=${look}>${text}</span>`
-      : html`<span role="button" tabindex="-1" data-word="" data-row=${row} data-column=${column} class=${look}
-          style=${probability === undefined ? null : { "--chance": `${100 * probability}%` }}>${text}</span>`;
-  return html`${joined ? "" : " "}${word}${text.includes("⏎") ? html`<br />` : ""}`;
-}
-
-/** @param {HTMLElement | null} element @param {string} [which] @returns {HTMLElement[]} */
-const wordsIn = (element, which = "[data-word]") => [
-  .../** @type {NodeListOf<HTMLElement>} */ (element?.querySelectorAll(which) ?? []),
-];
-
-/** @param {HTMLElement} word @param {"row" | "column"} name */
-const placeOf = ({ dataset }, name) => (dataset[name] === undefined ? null : Number(dataset[name]));
