@@ -167,7 +167,7 @@ def test_weights_of_a_dropped_picture_are_those_of_the_server(open_model, vision
 
 def test_pointer_and_keys_select_patches(open_model, vision):
     weights = weights_of(vision, "vit", normalised(VALUES))[0, 0]
-    page = open_model("vit", VALUES)
+    page = open_model("vit&head=0", VALUES)
     expect_row(page, weights[0])
     canvas, selection, tip = page.locator(CANVAS), page.locator(".selection"), page.locator(".picture .tip")
     headline = page.locator(".headline")
@@ -212,7 +212,7 @@ def test_pointer_and_keys_select_patches(open_model, vision):
 
 def test_the_first_sentence_names_the_patch_and_each_head_has_its_picture(open_model, vision):
     weights = weights_of(vision, "vit", normalised(VALUES))[0]
-    page = open_model("vit&opacity=1", VALUES)
+    page = open_model("vit&head=0&opacity=1", VALUES)
     expect_row(page, weights[0, 0])
     for head in (0, 2):
         patch = int(weights[head, 0, 1:].argmax())
@@ -228,6 +228,22 @@ def test_the_first_sentence_names_the_patch_and_each_head_has_its_picture(open_m
     expect(page.locator(".headline")).to_contain_text("“[CLS]” is looked at most by row")
     large, small = (pixels(page, f"{selector} canvas").astype(float) for selector in (".picture >", ".head-pictures"))
     assert large.shape[1] > small.shape[1] > 0
+
+
+def test_a_link_without_a_head_opens_the_one_that_looks_most_at_a_patch(open_model, vision):
+    page = open_model("vit")
+    ranked = page.get_by_role("region", name="heads by weight")
+    expect(ranked.get_by_role("heading")).to_have_text("Heads ranked by their largest weight from “[CLS]” on a patch")
+    buttons = ranked.get_by_role("button")
+    expect(buttons.first).to_have_attribute("aria-current", "true")
+    expect(page.locator(".headline b")).to_have_text(buttons.first.locator("b").inner_text())
+    drag(page, ["drop"], "noise.png", png(VALUES), "image/png")
+    largest = weights_of(vision, "vit", normalised(VALUES))[:, :, 0, 1:].max(-1)
+    order = [np.unravel_index(i, largest.shape) for i in np.argsort(-largest, axis=None)]
+    said = [f"layer {layer}, head {head} {percent(largest[layer, head])} to row" for layer, head in order]
+    expect(buttons).to_contain_text(said[:10])
+    buttons.nth(1).click()
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value(str(order[1][1]))
 
 
 def test_each_layer_has_its_picture(open_model, vision):
@@ -256,7 +272,7 @@ def test_a_greyscale_model_takes_the_middle_of_a_colour_picture(open_model, visi
     start = (width - 16) // 2
     luminance = np.asarray(Image.fromarray(values).convert("L"))[:, start : start + 16]
     weights = weights_of(vision, "grey", (luminance[None, None] - 0.25).astype(np.float32))
-    page = open_model("grey&opacity=0", values)
+    page = open_model("grey&head=0&opacity=0", values)
     if start:
         panel = page.get_by_role("region", name="input")
         expect(panel).to_contain_text("center-cropped and resized to 16 × 16.")
@@ -323,7 +339,7 @@ def test_another_size_and_transparent_pixels(open_model):
 
 def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):
     weights = weights_of(vision, "vit", normalised(VALUES))[0, 0, 9, 1:]
-    page = open_model("vit&query=9&opacity=1", VALUES)
+    page = open_model("vit&head=0&query=9&opacity=1", VALUES)
     expect_row(page, weights_of(vision, "vit", normalised(VALUES))[0, 0, 9])
     expect(page.locator(".headline")).to_contain_text("row 1, column 2 looks most at")
     drawing = ElementTree.parse(take(page, "SVG").path()).getroot()
@@ -343,7 +359,7 @@ def test_a_saved_drawing_has_the_picture_and_its_patches(open_model, vision):
 
 
 def test_a_saved_page_has_the_picture(open_model, open_file, vision, tmp_path):
-    page = open_model("vit&opacity=0", VALUES)
+    page = open_model("vit&head=0&opacity=0", VALUES)
     expect_row(page, weights_of(vision, "vit", normalised(VALUES))[0, 0, 0])
     for name in ("saved.html", "again.html"):  # from the server's page, then from the saved one
         take(page, "HTML page").save_as(tmp_path / name)

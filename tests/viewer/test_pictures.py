@@ -30,7 +30,7 @@ def noise():
 
 
 def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
-    page = open_page("model=mine&text=the+cat+sat&picture=false", url=server)
+    page = open_page("model=mine&text=the+cat+sat&picture=false&head=0", url=server)
     expect(page.locator("#view canvas").first).to_be_visible()
     assert "Picture" not in page.get_by_role("tab").all_inner_texts()
     drag(page, ["drop"], "noise.png", noise(), "image/png")
@@ -65,7 +65,7 @@ def test_a_word_looks_at_patches_and_a_patch_at_words(open_page, server):
 
 
 def test_the_text_says_where_the_picture_stands_and_it_can_be_removed(open_page, server):
-    page = open_page("model=mine&text=who+sat+on", url=server)
+    page = open_page("model=mine&text=who+sat+on&head=0", url=server)
     page.get_by_role("tab", name="Picture").click()
     page.get_by_role("textbox", name="text", exact=True).fill("who sat <image> on")
     page.wait_for_url(re.compile("image"))

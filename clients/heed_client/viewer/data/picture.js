@@ -28,8 +28,11 @@ export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}
 /** A short name of a patch for small spaces; other words are unchanged. @param {string} text */
 export const briefly = (text) => text.replace(/^row (\d+), column (\d+)$/, "$1,$2");
 
+/** Whether a label is the name of a patch. @param {string} text */
+export const isPatchName = (text) => briefly(text) !== text;
+
 /** A word in quotation marks, the name of a patch without them. @param {string} text */
-export const inQuotes = (text) => (briefly(text) === text ? `“${text}”` : text);
+export const inQuotes = (text) => (isPatchName(text) ? text : `“${text}”`);
 
 /** The place of the first query in the text: in a generated text it is the last token of the prompt, which predicts the
  *  first new one. @param {Sides} sides @param {Pick<Settings, "view" | "kind">} settings */

@@ -1,6 +1,7 @@
 // All heads by the weight of a pair of words, or by the largest weight from or to one word.
 import { visible } from "heed/data/display.js";
 import { cellOf } from "heed/data/matrix.js";
+import { isPatchName } from "heed/data/picture.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -64,16 +65,16 @@ function findLargest({ n, rows, columns, values, levels }, attention) {
 
 /** @typedef {(query: number, key: number) => number} WeightOf  the weight of a head */
 
-/** The weight of a head between the held words; of one word its largest, without itself, hidden words and those that are left out.
+/** The weight of a head between the held words; of one word its largest, without itself, hidden words and those that are left out, in Picture only of patches.
  *  @param {Attention} attention @param {Settings} settings @param {WeightOf} weightOf
  *  @returns {Pick<Ranked, "weight" | "other">} −∞ = there is none */
 export function heldWeight({ rows, columns, isSelf }, settings, weightOf) {
-  const { query, key } = settings;
+  const { query, key, view } = settings;
   if (query !== null && key !== null) return { weight: weightOf(query, key), other: null };
   const labels = query === null ? rows : columns;
   let best = { weight: -Infinity, other: /** @type {number | null} */ (null) };
   for (const other of visible(labels, settings)) {
-    if (isLeftOut(labels[other])) continue;
+    if (isLeftOut(labels[other]) || (view === "picture" && !isPatchName(labels[other].text))) continue;
     const weight = query === null ? weightOf(other, Number(key)) : weightOf(query, other);
     if (weight > best.weight && !(isSelf && other === (query ?? key))) best = { weight, other };
   }
@@ -86,10 +87,11 @@ export const rankedPair = (layer, head, pair) =>
   pair ? [{ layer, head, weight: pair.value, other: null, row: pair.row, column: pair.column }] : [];
 
 /** Whether a head's largest weight is between a word and the one before or after it, as that of many heads is for any word.
- *  @param {Attention} attention @param {Pick<Settings, "query" | "key">} settings @param {Ranked} ranked */
-function isOfNeighbours({ isSelf, rows }, { query, key }, ranked) {
+ *  @param {Attention} attention @param {Pick<Settings, "query" | "key" | "view">} settings @param {Ranked} ranked */
+function isOfNeighbours({ isSelf, rows }, { query, key, view }, ranked) {
   const [row, column] = [ranked.row ?? query ?? ranked.other, ranked.column ?? key ?? ranked.other];
-  if (!isSelf || row === null || column === null || (query !== null && key !== null)) return false;
+  if (!isSelf || view === "picture" || row === null || column === null || (query !== null && key !== null))
+    return false;
   const between = rows.slice(Math.min(row, column) + 1, Math.max(row, column));
   return between.every(isLeftOut);
 }

@@ -47,7 +47,7 @@ const HINTS = {
   tokens: "",
 };
 
-const HEADED = ["head", "matrix", "tokens", "compare", "ablate", "neurons", "steps"]; // views that open with one head
+const HEADED = ["head", "matrix", "tokens", "compare", "picture", "ablate", "neurons", "steps"]; // views that open with one head
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 
 /** What the views need that not every model has. @type {Record<string, string>} */
@@ -90,7 +90,9 @@ export function Workspace({
   const name = Object.hasOwn(views, settings.view)
     ? settings.view
     : /** @type {Settings["view"]} */ (Object.keys(views).find((first) => first !== "generate" || extra.generation));
-  const { heads: ranked } = useRanking(attention, settings, true, isOpening && HEADED.includes(name));
+  const isPinned = settings.query !== null || settings.key !== null;
+  const isHeaded = isOpening && HEADED.includes(name) && (name !== "picture" || isPinned); // it pins a token at once
+  const { heads: ranked } = useRanking(attention, { ...settings, view: name }, true, isHeaded);
   const [best, next] = ranked;
   useEffect(() => {
     const isCompared = name === "compare" && settings.other === null && next;

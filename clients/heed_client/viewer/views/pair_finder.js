@@ -115,7 +115,7 @@ function Largest({ attention, settings }) {
  *  @param {ViewProps["attention"]} attention @param {Settings} settings @param {boolean} [hasSmall]  whether there are small pictures
  *  @param {boolean} [isWanted] @returns {{heads: Ranked[], error: Error | null}} */
 export function useRanking(attention, settings, hasSmall = true, isWanted = true) {
-  const { query, key, hideSpecial, hideFirst, hidePadding } = settings;
+  const { query, key, view, hideSpecial, hideFirst, hidePadding } = settings;
   const isHeld = isWanted && (query !== null || key !== null);
   const largest = useLargest(attention, settings, isWanted && !isHeld);
   const { value, error } = usePromise(
@@ -123,11 +123,12 @@ export function useRanking(attention, settings, hasSmall = true, isWanted = true
       attention,
       query,
       key,
+      view,
       heads: attention.isWhole && isHeld ? await rank(attention, settings, hasSmall) : [],
     }),
-    [attention, attention.isWhole, isHeld, query, key, hideSpecial, hideFirst, hidePadding],
+    [attention, attention.isWhole, isHeld, query, key, view, hideSpecial, hideFirst, hidePadding],
   );
-  const isCurrent = value?.attention === attention && value.query === query && value.key === key;
+  const isCurrent = value?.attention === attention && value.query === query && value.key === key && value.view === view;
   return { heads: !isHeld ? largest : isCurrent ? value.heads : [], error };
 }
 

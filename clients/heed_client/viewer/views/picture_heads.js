@@ -5,6 +5,7 @@ import { percent, valueText } from "heed/data/display.js";
 import { rootSize } from "heed/views/draw/canvas.js";
 import { inEveryHead, inEveryLayer } from "heed/views/every_head.js";
 import { usePromise } from "heed/views/hooks.js";
+import { tallest } from "heed/views/draw/patches.js";
 import { SmallPicture } from "heed/views/small_picture.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -15,7 +16,9 @@ const LABEL = 32; // px of the name below a picture
 const LAYERS = [12, 11]; // rem that the pictures of the layers take beside those of the heads, or below
 const GAP = 12; // px between two pictures
 export const FEW = 4; // layers, whose pictures are beside those of the heads
-const [STRIP, HIGHER] = [72, 100]; // px of the height of the picture of a layer, of many or of few
+const [STRIP, HIGHER] = [72, 100]; // px of the height of the picture of a layer, of many, at least, or of few
+const OTHERS = 28.75; // rem of the page without the large picture and those of many layers
+const BORDERS = 24; // px beside a layer's picture
 
 /** @typedef {ViewProps & {seen: Seen, place: number, table: Uint32Array, width: number, height: number, hasLayers: boolean, weights: import("heed/data/picture.js").Weights, isWord?: boolean, hasShare?: boolean}} Props
  *    `place` of a patch, or of a generated word if it `isWord`; with `hasShare` the share of the picture is said, too; `weights` of the large picture, `width` and `height` for all pictures in px, those of the layers, too, if it `hasLayers` */
@@ -62,8 +65,8 @@ export function PictureHeads({
 }
 
 /** The picture once for each layer, coloured by the means of its heads, on one scale; nothing for the weights to a position.
- *  @param {ViewProps & Pick<Props, "seen" | "place" | "table" | "weights">} props */
-export function PictureLayers({ attention, settings, set, seen, place, table, weights }) {
+ *  @param {ViewProps & Pick<Props, "seen" | "place" | "table" | "weights"> & {room: number}} props  `room`: px for all */
+export function PictureLayers({ attention, settings, set, seen, place, table, weights, room }) {
   const { layers, isSelf } = attention;
   const isShown = layers > 1 && isSelf && settings.direction === "from";
   const { value } = usePromise(
@@ -73,7 +76,9 @@ export function PictureLayers({ attention, settings, set, seen, place, table, we
   if (!isShown || value?.attention !== attention) return null;
   const { image, patches } = seen;
   const high = Math.max(...value.rows.map((row) => coloured(row, weights.hidden, patches, false, settings).high));
-  const width = ((layers > FEW ? STRIP : HIGHER) * image.width) / image.height;
+  const shape = image.width / image.height;
+  const most = Math.min(innerHeight - tallest() - OTHERS * rootSize(), (room / layers - BORDERS) / shape);
+  const width = (layers > FEW ? Math.max(STRIP, most) : HIGHER) * shape;
   return html`<section class="picture-layers" aria-label="every layer"><h2>${attention.axis} means, one scale</h2>
     <div class="layer-pictures">${value.rows.map((row, layer) => {
       const own = coloured(row, weights.hidden, patches, false, settings, high);

@@ -1,14 +1,15 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { isOfWeights, LOOKS, LOOKS_MOST, percent, valueText } from "heed/data/display.js";
-import { beyond, cover, inQuotes, moved, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
+import { beyond, cover, inQuotes, moved, nameIn, shareOfPatches, strongest, weightsOf } from "heed/data/picture.js";
 import { openingToken } from "heed/data/tokens.js";
 import { css, textOn } from "heed/data/palettes.js";
 import { useFrame, usePicturePalette, useSize } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { edge, PatchDrawing, PatchNumbers, scaleOf, tallest } from "heed/views/draw/patches.js";
 import { Choice, hint } from "heed/views/controls.js";
-import { useShown } from "heed/views/hooks.js";
+import { useReady, useShown } from "heed/views/hooks.js";
+import { RankedHeads } from "heed/views/pair_finder.js";
 import { FEW, PictureHeads, PictureLayers } from "heed/views/picture_heads.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -21,6 +22,8 @@ const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
 const BETWEEN = 32; // px between it and the heads
 const BESIDE = 2; // tokens beside the patches, as most vision models have
+const RANKED = 28; // px of the height of the heads that their ranking takes
+const SEEN = 0.05; // opacity of a colour that is seen
 const HINT = hint("Point at a patch to see its weights; click to pin it.", "Tap a patch to see its weights.");
 
 /** @param {PictureProps} props */
@@ -45,6 +48,7 @@ function Picture({ attention, settings, set, shown, seen }) {
   const head = useRef(/** @type {HTMLElement | null} */ (null));
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
   const [pointed, setPointed] = useState(/** @type {number | null} */ (null)); // position of the patch under the pointer
+  useReady(attention); // ranks the heads when all have arrived
   const size = useSize(frame);
   const table = usePicturePalette(settings.palette, shown.isDiverging);
   const held = direction === "from" ? settings.query : settings.key;
@@ -135,7 +139,13 @@ function Picture({ attention, settings, set, shown, seen }) {
       : html`${drawing.isPatch(place) ? html`<span class="patch-name">${name}</span>` : name} ${LOOKS_MOST[direction]} ${attention.columns[best].text}: <b>${weightOf(best)}</b>
         ${isShare && html` <small>${percent(shareOfPatches(weights, patches))} of its attention is on the picture</small>`}`;
   const every = { attention, settings, set, seen, place, table, weights };
-  const layers = html`<${PictureLayers} ...${every} />`;
+  const own = nameIn(attention, settings, direction === "from" ? "rows" : "columns", selected);
+  const title = `Heads ranked by their largest weight ${direction === "from" ? `from ${own} on a patch` : `from a patch on ${own}`}`;
+  const ranking =
+    held !== null &&
+    attention.layers > 1 &&
+    html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${title} />`;
+  const layers = html`<${PictureLayers} ...${every} room=${size.width} />`;
   return html`<div class="tools">
       <${Choice} label="selected patch or token" value=${direction} options=${LOOKS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <${Opacity} settings=${settings} set=${set} />
@@ -155,8 +165,8 @@ function Picture({ attention, settings, set, shown, seen }) {
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
       <p class="note">${HINT} The model sees the picture at ${image.width} × ${image.height} pixels.</p></div>
-      <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - beside - width - BETWEEN} height=${height} hasLayers=${isAlone && !isNarrow} />
-        ${attention.layers <= FEW && layers}</div></div>
+      <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - beside - width - BETWEEN} height=${height - (ranking && !isNarrow ? RANKED : 0)} hasLayers=${isAlone && !isNarrow} />
+        ${attention.layers <= FEW && layers}${ranking}</div></div>
     ${attention.layers > FEW && layers}`;
 }
 
@@ -170,17 +180,18 @@ export const isBeyond = (weights, drawing) =>
  *   drawing: PatchDrawing, table: Uint32Array, kind: string, error: number, place: number | null,
  *   onSelect: (position: number) => void}} props  without `weights` only the tokens are shown */
 export function OtherTokens({ labels, weights, drawing, table, kind, error, place, onSelect }) {
-  return html`<div class="token-text" role="group" aria-label="tokens other than patches">
+  return html`<div class="token-text" role="group" aria-label="tokens other than patches"><span class="note">other tokens:</span>
       ${labels.map(({ text, special: isSpecial }, position) => {
         if (drawing.isPatch(position)) return null;
         const isHidden = weights?.hidden[position] === 1;
         const level = weights && !isHidden ? weights.levels[position] : NaN;
         const isMasked = weights !== null && !isHidden && Number.isNaN(level);
         const opacity = weights ? cover(weights, level) : 0; // as that of patches
-        const colours = level === level && {
-          background: css(table, level, opacity),
-          color: textOn(table, level, opacity),
-        };
+        const colours = level === level &&
+          opacity > SEEN && {
+            background: css(table, level, opacity),
+            color: textOn(table, level, opacity),
+          };
         const said = isHidden
           ? "hidden"
           : weights && !isMasked
