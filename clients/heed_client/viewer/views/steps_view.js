@@ -50,7 +50,7 @@ export function StepsView({ attention, settings, set, run }) {
     ${error && html`<p role="alert">${error.message}</p>`}
     <${Formula} formula=${model.formula} />
     <${StepsTensors} attention=${attention} settings=${settings} set=${set} run=${run} pair=${{ query, key: steps?.key ?? settings.key }} weight=${steps?.weight ?? null} cell=${cell} setCell=${setCell} />
-    ${steps && html`<h2>Query ${query} and key ${steps.key}, number by number</h2><${Pair} steps=${steps} query=${query} cells=${cells} cell=${cell} setCell=${setCell} />`}`;
+    ${steps && html`<h2>Query ${query} and key ${steps.key}, number by number <small>Edit a number in a box to see what changes.</small></h2><${Pair} steps=${steps} query=${query} cells=${cells} cell=${cell} setCell=${setCell} />`}`;
 }
 
 /** @param {import("heed/views/steps_tensors.js").Pointed & {steps: import("heed/server/steps.js").Steps, query: number, cells: (vector: Vector, label: string) => unknown}} props */
@@ -105,7 +105,7 @@ function Pair({ steps, query, cells, cell, setCell }) {
     ${keyVector.values.length > 0 && html`<${Step} title=${`key ${key}`} formula=${`K[${key}]`} size=${keyVector.values.length}>${cells(keyVector, "key")}<//>`}
     <${Projected} name="key" letter="k" place=${key} values=${projected?.key} />
     ${products.length > 0 && html`<${Step} title="products of query and key" formula=${`${names[0]}[${query}] × ${names[1]}[${key}]`} size=${products.length}><${Cells} label="products" values=${products} /><//>`}
-    <${Step} title="score and weight" formula=${`of query ${query} and key ${key}`}><ol class="chain">${chain.map(({ label, text, name, value }) => html`<li>${text} ${text && "="} <data class="result" aria-label=${label} value=${value}>${format(value)}</data><small>${name}${label === "score" && terms.length > 1 && ": the score"}</small></li>`)}</ol><//>
+    <${Step} title="score and weight" formula=${`of query ${query} and key ${key}`}><ol class="chain">${chain.map(({ label, text, name, value }) => html`<li>${text} ${text && "="} <data class="result" aria-label=${label} value=${value}>${fixed(value)}</data><small>${name}${label === "score" && terms.length > 1 && ": the score"}</small></li>`)}</ol><//>
     ${
       power !== null &&
       html`<${Step} title=${`scores of query ${query}`} formula=${`lse = ln Σ exp(score) = ${format(/** @type {number} */ (lse))}`} size=${scores.length}>
@@ -135,6 +135,9 @@ const Projected = ({ name, letter, place, values }) =>
 const Step = ({ title, formula = "", size = 0, children }) => html`<li><div><h3>${title}</h3>
   <small>${[size > SHORT && `${size} numbers`, formula].filter(Boolean).join(", ")}</small></div><div class="step">${children}</div></li>`;
 
+/** A number of the computation; 0 as in a box. @param {number} number */
+const fixed = (number) => (number === 0 ? "0" : format(number));
+
 /** A number with up to four digits, and at least the decimals of the pictures. @param {number} number */
 function digitsOf(number) {
   const text = String(Number(number.toPrecision(4)));
@@ -157,7 +160,7 @@ function Cells({ label, tensor = label, values, onEdit }) {
         onEdit
           ? html`<${NumberField} type="text" inputmode="decimal" aria-label=${`${label} ${l}`} value=${digitsOf(number)}
             onNumber=${(/** @type {number | undefined} */ next) => next !== undefined && onEdit(l, next)} />`
-          : html`<data value=${number}>${format(number)}</data>`
+          : html`<data value=${number}>${fixed(number)}</data>`
       }</li>`,
     )}
     ${!isOpen && html`<li><button onClick=${() => setUnfolded(true)}>${values.length - folded} more</button></li>`}
