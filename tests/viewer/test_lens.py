@@ -71,6 +71,11 @@ def test_cells_and_details_are_those_of_the_api(page, lens):
     assert cells == [named(lens, layer, position)[0] for layer in range(3) for position in range(7)]
     expect(page.get_by_role("columnheader")).to_have_text(["token", *WORDS])
     page.get_by_role("gridcell").nth(7 + 2).click()
+    frame = "(cell) => [getComputedStyle(cell).outlineColor, getComputedStyle(cell).boxShadow]"
+    dark, light = page.get_by_role("gridcell").nth(7 + 2).evaluate(frame)  # one is seen on any colour
+    assert dark == page.evaluate("getComputedStyle(document.body).color")
+    assert dark in light
+    assert "255, 255, 255" in light
     shown = guesses(page)
     assert [name for name, _ in shown] == named(lens, 1, 2)
     assert [text for _, text in shown] == [percent(share) for share in lens["lens"]["probabilities"][1][2]]
@@ -126,7 +131,9 @@ def test_lines_over_the_layers_show_the_outputs_token_and_the_next_one(page, len
         marks = chances.locator("text[text-anchor=end]").all_text_contents()
         tens = {"100\u00a0%", "10\u00a0%", "1\u00a0%", "0.1\u00a0%", "0.01\u00a0%", "0.001\u00a0%"}
         assert {*marks} <= tens if is_wide else marks == ["0", percent(max(shares))]
-        assert places.locator("text[text-anchor=end]").all_text_contents() == ["1", "10", "layer"]
+        assert places.locator("text[text-anchor=end]").all_text_contents() == ["1", "10"]
+        axis, first = (places.get_by_text(text, exact=True).bounding_box() for text in ("layer", "emb."))
+        assert first["x"] - axis["x"] - axis["width"] > 12
         assert places.locator(".value").all_text_contents() == [str(ranks[1]), "0"]  # of the selected layer
     page.get_by_role("gridcell").last.click()
     expect(region.get_by_role("img")).to_have_count(1)  # no token comes next

@@ -13,7 +13,7 @@ import { fontOf, useTheme } from "heed/views/draw/canvas.js";
 /** @typedef {{row: number, column: number}} Cell */
 
 const STOPS = 16; // of the gradient
-const CHART = { width: 320, height: 100, left: 58, right: 24, top: 18, bottom: 6, axis: 18 }; // units of the drawing
+const CHART = { width: 320, height: 100, left: 62, right: 24, top: 18, bottom: 6, axis: 18 }; // units of the drawing
 const DOT = 3; // radius
 const MOST_STEPS = 5; // between the marks of a chart
 const WIDE_SPAN = 20; // of a logarithmic axis: the largest number over the least
@@ -337,7 +337,7 @@ function Chart({ lens, row, points, marks, hasAxis, title }) {
       <path class="line" d=${line.join("")} />
       ${points.map(({ at }, i) => at !== null && html`<circle cx=${x(i)} cy=${y(at)} r=${i === row ? 1.5 * dot : dot} />`)}
       <text class="value" x=${x(row)} y=${top - 6} text-anchor=${row ? "middle" : "start"}>${points[row].text}</text>
-      ${hasAxis && html`<text x=${left - 20} y=${height + 13} text-anchor="end">layer</text>`}
+      ${hasAxis && html`<text x="0" y=${height + 13}>layer</text>`}
       ${hasAxis && names.map((name, i) => html`<text class=${i === row ? "value" : ""} x=${x(i)} y=${height + 13} text-anchor="middle">${name}</text>`)}
     </svg></figure>`;
 }
