@@ -20,7 +20,7 @@ def server(towers, shared_server):
 
 
 def test_it_opens_on_its_text_and_looks_at_its_picture(open_page, server):
-    page = open_page("model=mine&text=the+cat+sat", url=server)
+    page = open_page("model=mine&text=the+cat+sat&head=0", url=server)
     tabs = page.get_by_role("tab")
     expect(page.locator("#view canvas").first).to_be_visible()
     assert "Picture" not in tabs.all_inner_texts()

@@ -22,7 +22,7 @@ const WIDE = 900; // px from which the heads are beside the picture
 const SHARE = 0.56; // of them that the picture has
 const BETWEEN = 32; // px between it and the heads
 const BESIDE = 2; // tokens beside the patches, as most vision models have
-const RANKED = 28; // px of the height of the heads that their ranking takes
+const RANKED = { alone: 44, other: 28 }; // px of the height of the heads that their ranking takes
 const SEEN = 0.05; // opacity of a colour that is seen
 const HINT = hint("Point at a patch to see its weights; click to pin it.", "Tap a patch to see its weights.");
 
@@ -165,7 +165,7 @@ function Picture({ attention, settings, set, shown, seen }) {
         }} onKeyDown=${press}></canvas>
       <div class="tip" ref=${tip} hidden></div>
       <p class="note">${HINT} The model sees the picture at ${image.width} × ${image.height} pixels.</p></div>
-      <div class="beside-picture"><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - beside - width - BETWEEN} height=${height - (ranking && !isNarrow ? RANKED : 0)} hasLayers=${isAlone && !isNarrow} />
+      <div class=${`beside-picture ${isAlone && !isNarrow ? "alone" : ""}`}><${PictureHeads} ...${every} width=${isNarrow ? size.width : size.width - beside - width - BETWEEN} height=${height - (ranking && !isNarrow ? RANKED[isAlone ? "alone" : "other"] : 0)} hasLayers=${isAlone && !isNarrow} />
         ${attention.layers <= FEW && layers}${ranking}</div></div>
     ${attention.layers > FEW && layers}`;
 }
