@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.waiting import until
@@ -60,6 +61,21 @@ def test_words_that_are_masked_have_no_numbers(open_page):
     page.get_by_role("tab", name="Tokens").click()
     expect(page.locator(".chip").nth(3)).to_have_class(re.compile("masked"))
     expect(page.locator(".chip.masked")).to_have_count(len(texts) - 3)
+
+
+@pytest.mark.parametrize("first", ["queries", "keys"])
+def test_a_click_in_each_column_pins_a_pair(open_page, first):
+    page = open_page("model=bert&view=head&head=0&text=the+cat+sat+on+a+mat")
+    words = {"queries": "cat", "keys": "mat"}
+    option = {name: page.locator(f".{name} [role=option]").get_by_text(word) for name, word in words.items()}
+    for name in (first, *({*words} - {first})):
+        option[name].click()
+    expect(page.locator(".headline")).to_contain_text("“cat” → “mat”")
+    option["keys"].click()
+    expect(page.locator(".headline")).not_to_contain_text("“mat”: ")
+    expect(page.get_by_role("group", name="words").get_by_role("button", name="cat")).to_have_attribute(
+        "aria-pressed", "true"
+    )
 
 
 def test_each_head_has_its_colour(open_page):

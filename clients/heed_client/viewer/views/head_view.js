@@ -32,10 +32,16 @@ export function HeadView({ attention, settings, set }) {
   const isPair = attention.rows.some(({ part }) => part === 1) && attention.columns.some(({ part }) => part === 1);
   const isDrawn = (/** @type {number} */ query, /** @type {number} */ key) =>
     !isPair || parts === "both" || joins(attention.rows[rows[query]], attention.columns[columns[key]], parts);
-  const hold = (/** @type {Word | null} */ word) => {
-    if (!word) set({ query: null, key: null });
-    else if (word.side === "query") set({ query: rows[word.index], key: null, direction: "from" });
-    else set({ query: null, key: columns[word.index], direction: "to" });
+  /** Pin a word alone; by a click together with the pinned word of the other column. */
+  const hold = (/** @type {Word | null} */ word, isClicked = false) => {
+    if (!word) return set({ query: null, key: null });
+    const isQuery = word.side === "query";
+    const place = (isQuery ? rows : columns)[word.index];
+    if (!isClicked || (isQuery ? key === null || query !== null : query === null))
+      return set(
+        isQuery ? { query: place, key: null, direction: "from" } : { query: null, key: place, direction: "to" },
+      );
+    set({ ...(isQuery ? { query: place } : { key: place === key ? null : place }), direction: "from" });
   };
   return html`<div class="tools">
       <${HeadChips} attention=${attention} settings=${settings} set=${set} />

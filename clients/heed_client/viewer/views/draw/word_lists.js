@@ -16,7 +16,7 @@ const MARGIN = 4; // words beyond those in sight that are in the document
 
 /**
  * @param {{bundles: Bundle[], attention: import("heed/data/attention.js").Attention, held: Word | null,
- *   named?: {row?: number, column?: number} | null, hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean, hasAll: boolean}} props  `bundles` of one size;
+ *   named?: {row?: number, column?: number} | null, hold: (word: Word | null, isClicked?: boolean) => void, isDrawn: (query: number, key: number) => boolean, hasAll: boolean}} props  `bundles` of one size;
  *   `named`: the words of the headline, or the pinned ones; `hasAll`: while no word is selected, all lines are drawn
  */
 export function WordLists({ bundles, attention, held, named, hold, isDrawn, hasAll }) {
@@ -110,7 +110,7 @@ export function WordLists({ bundles, attention, held, named, hold, isDrawn, hasA
     const word = wordOf(event);
     if (!word) return;
     setCurrent(word);
-    hold(word.side === held?.side && word.index === held.index ? null : word);
+    hold(word.side === held?.side && word.index === held.index ? null : word, true);
   };
   const press = (/** @type {KeyboardEvent} */ event) => {
     const word = wordOf(event);
