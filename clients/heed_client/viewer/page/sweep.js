@@ -50,6 +50,7 @@ import { usePromise, useSettled } from "heed/views/hooks.js";
  */
 
 const PAUSE = 250; // ms without a change before it is measured
+const SUGGESTED = 8; // tokens of each text
 const AT_ONCE = 2000; // largest number of cells that are measured without a click
 const MOST_NUMBERS = 250_000; // of outputs that are compared
 
@@ -162,7 +163,7 @@ export function useSweep(answer, settings) {
   const cell = useCell(answer, settings, sweep, grid);
   if (!isShown || !choices) return null;
   const isCurrent = state.key === key;
-  const suggested = [...(next?.other ?? []), ...(next?.own ?? [])];
+  const suggested = [next?.other, next?.own].flatMap((tokens) => tokens?.slice(0, SUGGESTED) ?? []);
   const known = Object.fromEntries(suggested.map((one) => [tokenText(one), tokenName(one.token, one.id)]));
   /** @type {Actions} */
   const actions = {

@@ -20,7 +20,7 @@ import { fromTexts, generatedFrom, pictureOf, placed } from "heed/server/texts.j
  * @property {number} own  place in the text @property {number} other  in the other one
  */
 
-const LISTED = 8; // next tokens
+const LISTED = 100; // next tokens, the most of a request: those of two lists have a number in each
 
 /** The texts of the page and the heads that are switched off, as a request has them. @param {Model} model @param {Settings} settings
  *  @param {Input} input @returns {Body} */
@@ -137,10 +137,11 @@ export function cellIntervention({ intervention, over }, axes, cell) {
 export async function likelyTokens(model, texts, interventions, position) {
   const name = encodeURIComponent(model.block);
   const body = { ...texts, ...(interventions.length && { interventions }) };
+  const count = Math.min(LISTED, Number(model.config.vocab_size) || LISTED);
   if (model.tokenizer?.next_tokens && position === null)
-    return (await post(`v1/text/${name}`, { ...body, outputs: [], next_tokens: LISTED })).next_tokens;
+    return (await post(`v1/text/${name}`, { ...body, outputs: [], next_tokens: count })).next_tokens;
   const place = { layers: -1, positions: position ?? defaultPosition(model) }; // of the output
-  const { lens } = await post(`v1/lens/${name}`, { ...body, ...place, lens_top_k: LISTED });
+  const { lens } = await post(`v1/lens/${name}`, { ...body, ...place, lens_top_k: count });
   return lens.indices[0][0].map((/** @type {number} */ id, /** @type {number} */ k) => ({
     id,
     token: lens.tokens?.[0][0][k] ?? null,
