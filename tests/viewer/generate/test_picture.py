@@ -131,6 +131,18 @@ def test_patches_have_the_weights_of_the_word(open_page, open_file, url, generat
     np.testing.assert_allclose(numbers.evaluate_all(MIDDLES), expected, atol=0.6)
 
 
+def test_the_opening_word_is_ranked_and_stays_in_another_head(open_page, url):
+    page = open_page("model=reader&view=generate", url=url)
+    expect_end(page)
+    ranked = page.get_by_role("region", name="heads by weight").get_by_role("button")
+    expect(ranked.first).to_have_attribute("aria-current", "true")
+    place = page.locator(".passage .word").evaluate_all("(words) => words.findIndex((one) => one.matches('.active'))")
+    assert place >= 0
+    page.get_by_role("combobox", name="head", exact=True).select_option("1")
+    page.get_by_role("combobox", name="layer").select_option("0")
+    expect(page.locator(".passage .word").nth(place)).to_have_class(re.compile("active"))
+
+
 def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):
     page = open_page("model=reader&view=lens", url=url)
     expect(page.get_by_role("note")).to_contain_text(

@@ -56,11 +56,14 @@ export function GenerateView({ attention, settings, set, picture, isOpening = fa
   const hasPicture = isDrawn && picture && (isCross || patches);
   const { shown } = useShown(attention, settings);
   const seen = hasPicture && !isRunning ? picture.patches : null;
+  const first = useRef({ attention: /** @type {ViewProps["attention"] | null} */ (null), word: 0 }).current;
   const opening = useMemo(() => {
-    if (shown && seen) return openingWord(shown, seen);
+    if (shown && seen && first.attention !== attention)
+      Object.assign(first, { attention, word: openingWord(shown, seen) }); // another head shows the same word
+    if (seen && first.attention === attention) return first.word;
     const last = isRunning ? -1 : (text?.words.findLastIndex(({ special }) => !special) ?? -1);
     return last < 0 ? count - 1 : last; // while it runs, the newest one
-  }, [shown, seen, count, isRunning]);
+  }, [shown, seen, attention, count, isRunning]);
   const strongest = useMemo(
     () => shown && mostOf(lineOf(shown, null, settings.query === null ? settings.key : null)),
     [shown, settings.query, settings.key],
