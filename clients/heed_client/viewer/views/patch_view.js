@@ -149,7 +149,7 @@ function Parameters({ actions, change, grid, aligned }) {
       <span class="ending" role="status">${needed || statusOf(actions, grid)}</span>
       ${isRunning && html`<progress aria-label="measured rows" max=${grid.values.length} value=${grid.values.filter(([first]) => first !== null).length}></progress>`}</div>
     </div>
-    <p class="note meaning">${told !== "change" && html`<b>${name}</b>: `}${meaning}</p></div>
+    <p class="note meaning">${told !== "change" && html`<b>${name}</b>: `}${meaning}${told === "change" && !isOfText && " Change the other text to insert its activations instead."}</p></div>
     ${["metric", "position"].map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}
     ${error && !isTold && html`<p role="alert">${error.message}</p>`}`;
 }
