@@ -108,17 +108,12 @@ export const siteTitle = (site) => {
   return prefix ? `${prefix.slice(0, -1)}: ${title}` : title;
 };
 
-const STACKS = ["encoder_", "", "cross_"];
+const ORDER = ["encoder_", "", "cross_"].flatMap((stack) => Object.keys(SITES).map((name) => stack + name));
 const OPENING = ["encoder_hidden", "head_output", "hidden"]; // in one stack the stream has the whole effect where texts differ
 
 /** The sites of a model, by stack and then from the stream to the weights. @param {import("heed/server/api.js").Model} model */
-export const sitesOf = ({ interventions }) => {
-  const order = (/** @type {string} */ site) => {
-    const [stack = "", name] = partsOf(site);
-    return Object.keys(SITES).length * STACKS.indexOf(stack) + Object.keys(SITES).indexOf(name);
-  };
-  return Object.keys(interventions ?? {}).sort((one, other) => order(one) - order(other));
-};
+export const sitesOf = ({ interventions }) =>
+  Object.keys(interventions ?? {}).sort((one, other) => ORDER.indexOf(one) - ORDER.indexOf(other));
 
 /** One layer or head in words. @param {string} site @param {string} axis @param {number} index */
 export const indexName = (site, axis, index) =>

@@ -112,11 +112,11 @@ function Parameters({ actions, change, grid, aligned }) {
   };
   const [told, setTold] = useState("change"); // the control that was reached or pointed at last
   const [name, meaning] = meanings[told] ?? meanings.change;
-  return html`${html`<div class="other-text text">
+  return html`<div class="other-text text">
       <${TextBox} label=${action === "add" ? "add the direction of" : "other text"} value=${source} onText=${(/** @type {string} */ source) => change({ source, ...(isOfText ? {} : { action: "from" }) })} ...${invalid(id, "source", errors)} />
       <${FieldError} id=${id} name="source" errors=${errors} />
       ${action === "add" && html`<${TextBox} label="less that of" value=${minus} onText=${(/** @type {string} */ minus) => change({ minus })} />`}
-      <${Alignment} aligned=${aligned} /></div>`}
+      <${Alignment} aligned=${aligned} /></div>
     <div class="parameters"><div class="tools" role="group" aria-label="what is changed">
       <${Told} name="change" tell=${setTold}><${Choice} label="change" value=${action} options=${actionsOf(at)} onChange=${(/** @type {any} */ action) => change({ action })} /><//>
       <${Told} name="at" tell=${setTold}><${Choice} label="at" value=${at} options=${Object.fromEntries(sitesOf(model).map((site) => [site, siteTitle(site)]))} onChange=${(/** @type {string} */ at) => change({ at, over: undefined, fixed: {}, cell: null })} /><//>
