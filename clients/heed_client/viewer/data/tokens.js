@@ -29,6 +29,9 @@ export function openingToken(labels) {
       );
 }
 
+/** Whether a token has the form of a special one. @param {string} token */
+export const isMarked = (token) => /^(<.*>|\[.*\])$/.test(token);
+
 /** Whether a token begins a word, as its tokenizer marks it. @param {string} token */
 export const beginsWord = (token) => /^[\u0120\u2581\u010A\s]/u.test(token);
 

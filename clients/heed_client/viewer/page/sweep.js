@@ -79,7 +79,7 @@ export function useSweep(answer, settings) {
     answer && found && !settings.patch.source && !settings.patch.action && hasSameTokens(answer.input, found);
   const action = isUseless ? /** @type {const} */ ("scale") : chosen?.action;
   const isFrom = action === "from";
-  const place = useDefaultPlace(isShown ? answer : null, settings, isFrom && found ? source : "");
+  const place = useDefaultPlace(isShown ? answer : null, isFrom && found ? source : "");
   const choices = useMemo(
     () => (chosen && action ? { ...chosen, action, position: chosen.position ?? place ?? null } : null),
     [chosen, action, place],
@@ -199,13 +199,15 @@ export function useSweep(answer, settings) {
 
 /** The place whose next token is measured unless another is chosen: a mask token, or in a text that the decoder has generated
  *  the last that it generates from the other text, too; null = the last one, undefined = it is not known yet.
- *  @param {import("heed/views/hooks.js").Answer | null} answer @param {Settings} settings
- *  @param {string} source  the other text; "" = there is none @returns {number | null | undefined} */
-function useDefaultPlace(answer, { text }, source) {
+ *  @param {import("heed/views/hooks.js").Answer | null} answer @param {string} source  the other text; "" = there is none
+ *  @returns {number | null | undefined} */
+function useDefaultPlace(answer, source) {
   const isOfDecoder = answer?.isOfDecoder === true;
   const { value } = usePromise(
     async () =>
-      isOfDecoder ? { answer, source, alike: source ? await generatedAlike(answer.model, text, source) : 0 } : null,
+      isOfDecoder
+        ? { answer, source, alike: source ? await generatedAlike(answer.model, answer.input, source) : 0 }
+        : null,
     [isOfDecoder && answer, source],
   );
   if (!answer || !isOfDecoder) return answer && maskIn(answer);

@@ -2,9 +2,9 @@
 import { poolLabels } from "heed/data/display.js";
 import { difference, maskedChange, maskOf } from "heed/data/matrix.js";
 import { namedPlaces } from "heed/data/ranking.js";
-import { infer, post } from "heed/server/api.js";
+import { infer } from "heed/server/api.js";
 import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
-import { textsAndMasks } from "heed/server/sweep.js";
+import { likelyTokens, textsAndMasks } from "heed/server/sweep.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -14,7 +14,6 @@ import { textsAndMasks } from "heed/server/sweep.js";
 /** @typedef {{id: number, token: string | null, probability: number}} NextToken */
 
 const MAX_OUTPUT = 2e7; // numbers
-const LISTED = 100; // next tokens, the most of a request: those of both lists have a number in each
 const AT_ONCE = 4; // requests
 
 /** The same run with all heads. @param {Model} model @param {Settings} settings @param {Input} input */
@@ -146,12 +145,7 @@ export function moved(before, after) {
 /** The most probable next tokens of a language model; null for other models.
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Promise<NextToken[] | null>} */
 export async function nextTokens(model, settings, input) {
-  if (!model.tokenizer?.next_tokens) return null;
-  const vocabulary = Number(model.outputs.find(({ name }) => name === (model.answer ?? "output"))?.shape.at(-1));
-  const count = Math.min(LISTED, vocabulary || LISTED);
-  const fields = { ...textsAndMasks(model, settings, input), outputs: [], next_tokens: count };
-  const answer = await post(`v1/text/${encodeURIComponent(model.block)}`, fields);
-  return answer.next_tokens;
+  return model.tokenizer?.next_tokens ? likelyTokens(model, textsAndMasks(model, settings, input), [], null) : null;
 }
 
 /** Cosine similarity of two vectors, two of zeros are alike; and the length of their difference, as a share of the first.

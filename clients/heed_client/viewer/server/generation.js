@@ -4,7 +4,7 @@ import { events, infer, post, ServerError, tensor } from "heed/server/api.js";
 import { Attention, plainLabels } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
 import { fromRows, toRows } from "heed/data/rows.js";
-import { beginsWord, wordsOf } from "heed/data/tokens.js";
+import { beginsWord, isMarked, wordsOf } from "heed/data/tokens.js";
 import { EXACT, kindsOf, rowOfBatch, unitOf } from "heed/server/run.js";
 import { pictureOf, placeholderOf } from "heed/server/texts.js";
 
@@ -383,7 +383,7 @@ export function labelsOf(tokens, before) {
   const isPlain = tokens.some(({ token, text }) => /^\s/.test(text) && !beginsWord(token ?? ""));
   let isFirst = true; // of a stream, whose first text begins without a blank
   return tokens.map(({ token, text, isChosen }, i) => {
-    const special = !text && /^(<.*>|\[.*\])$/.test(token ?? "");
+    const special = !text && isMarked(token ?? "");
     const isPiece = token?.startsWith("##") ?? false;
     const isOwn = special || token === null || beginsWord(token) || (i === 0 && before?.special);
     const begins = isPlain ? isFirst || !text || /^\s/.test(text) : isOwn;

@@ -25,6 +25,7 @@ import { fromTexts, placeholderOf } from "heed/server/texts.js";
  * @property {Label[]} source  of keys, and of queries if the model has one input
  * @property {Label[]} target  of the decoder's tokens, or of queries that are not the keys; empty = the source's
  * @property {string} [decoderText]  that the target's tokens are of, if the input is of texts
+ * @property {{id: number, text: string}[]} [generated]  tokens of that text, if the model has generated it
  * @property {boolean} truncated
  * @property {Patches | null} [patches]  of the picture in its text: which tokens are which patches
  * @property {Record<string, unknown>} [texts]  the fields of a request with the same texts, if there is a picture

@@ -1,7 +1,7 @@
 // A sweep: an intervention at each place of a grid, as POST v1/sweep/{model} streams it, and one of its cells alone.
 import { events, post, ServerError } from "heed/server/api.js";
 import { counterparts, textsOf } from "heed/data/alignment.js";
-import { beginsWord } from "heed/data/tokens.js";
+import { beginsWord, isMarked } from "heed/data/tokens.js";
 import { axesOf, choicesOf, defaultPosition, indexName, isOfPosition, TOKENS } from "heed/data/patch.js";
 import { headMask } from "heed/server/run.js";
 import { fromTexts, generatedFrom, pictureOf, placed } from "heed/server/texts.js";
@@ -137,7 +137,8 @@ export function cellIntervention({ intervention, over }, axes, cell) {
 export async function likelyTokens(model, texts, interventions, position) {
   const name = encodeURIComponent(model.block);
   const body = { ...texts, ...(interventions.length && { interventions }) };
-  const count = Math.min(LISTED, Number(model.config.vocab_size) || LISTED);
+  const vocabulary = Number(model.outputs.find(({ name }) => name === (model.answer ?? "output"))?.shape.at(-1));
+  const count = Math.min(LISTED, vocabulary || LISTED);
   if (model.tokenizer?.next_tokens && position === null)
     return (await post(`v1/text/${name}`, { ...body, outputs: [], next_tokens: count })).next_tokens;
   const place = { layers: -1, positions: position ?? defaultPosition(model) }; // of the output
@@ -165,9 +166,9 @@ export async function likeliest(model, settings, input, source, position) {
 }
 
 /** The number of tokens that a model generates alike from both texts: the next one is the first that the other text may change.
- *  @param {Model} model @param {string} text @param {string} source @returns {Promise<number>} */
-export async function generatedAlike(model, text, source) {
-  const [own, other] = await Promise.all([text, source].map((one) => generatedFrom(model, one)));
+ *  @param {Model} model @param {Input} input  of the text @param {string} source @returns {Promise<number>} */
+export async function generatedAlike(model, { generated: own = [] }, source) {
+  const other = await generatedFrom(model, source);
   const first = own.findIndex(({ id }, i) => id !== other[i]?.id);
   return first < 0 ? own.length : first;
 }
@@ -186,7 +187,7 @@ export async function pinnedIntervention(model, settings, input) {
 
 /** A token in the form of a metric's field. @param {NextToken} token */
 export function tokenText({ id, token }) {
-  if (token === null || /^<.*>$|^\[.*\]$|[^\u0020-\u007e\u0120\u2581]/.test(token)) return `#${id}`;
+  if (token === null || isMarked(token) || /[^\u0020-\u007e\u0120\u2581]/.test(token)) return `#${id}`;
   return beginsWord(token) ? ` ${token.slice(1)}` : token.startsWith("##") ? `#${id}` : token;
 }
 

@@ -104,7 +104,7 @@ export async function fromTexts(model, settings, request = null) {
   const specials = new Set(source.filter(({ special }) => special).map((label) => label.text));
   const decoded = plainLabels(wordsOf(tokens.target_tokens ?? []), specials);
   if (decoded[0]) decoded[0].special = true; // where the decoder starts
-  const input = { tensors, source, target: decoded, decoderText, truncated: tokens.truncated };
+  const input = { tensors, source, target: decoded, decoderText, generated, truncated: tokens.truncated };
   if (!placeholder || !pixels) return input;
   tensors[placeholder.input] = pixels;
   const special = tokens.input_ids.indexOf(placeholder.id);

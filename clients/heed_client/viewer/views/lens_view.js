@@ -1,6 +1,7 @@
 // The most likely next token in each layer, after each token of the text.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import { LEAST_SHARE, percent } from "heed/data/display.js";
+import { isMarked } from "heed/data/tokens.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { firstOf } from "heed/page/lens.js";
 import { layerName, layerTitle, MOST } from "heed/server/lens.js";
@@ -75,7 +76,7 @@ const sentence = (lens, { row, column }) => {
 function openingColumn({ guesses, words, isMasked }) {
   const last = words.length - 1;
   const [{ word }] = guesses[guesses.length - 1][last];
-  return last > 0 && !isMasked && /^<.*>$|^\[.*\]$/.test(word) ? last - 1 : last;
+  return last > 0 && !isMasked && isMarked(word) ? last - 1 : last;
 }
 
 /** @param {ViewProps & {lens: import("heed/page/lens.js").LensState}} props */
