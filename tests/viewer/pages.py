@@ -133,8 +133,9 @@ def display(page: Page) -> Locator:
 
 
 def drawn(page: Page) -> None:
-    """Wait for two frames: what was asked for is drawn."""
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    """Wait for three frames and the tasks behind them: for effects, their drawing, and its new sizes."""
+    for _ in range(3):
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
 
 def pixels(page: Page, selector: str, x: float = 0, y: float = 0, width: float = 0, height: float = 0) -> np.ndarray:

@@ -45,6 +45,7 @@ def test_the_words_of_the_queries_are_beside_the_first_of_three_maps(open_page):
     maps = page.locator(".sides .heat-map")
     expect(maps).to_have_count(3)
     expect(page.locator(".sides.row")).to_have_count(1)
+    drawn(page)
     widths = [maps.nth(i).bounding_box()["width"] for i in range(3)]
     names = page.locator(".sides").evaluate("(sides) => parseFloat(sides.style.getPropertyValue('--names'))")
     assert widths == pytest.approx([widths[1] + names, widths[1], widths[1] + names], abs=0.1)
@@ -202,6 +203,7 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
     expect(difference).not_to_contain_text("not in both texts")
     region.get_by_role("application").press("Escape")
     expect(page.locator(".selection")).to_have_text(["Point at a token or a cell; click to pin it.", ""])
+    drawn(page)
     bottom, height = "(map) => map.getBoundingClientRect().bottom", page.evaluate("document.body.scrollHeight")
     assert page.locator(".hint").evaluate(bottom) <= page.locator("[aria-label=first] .heat-map").evaluate(bottom)
     page.locator("[aria-label=first] .heat-map").hover()
@@ -315,6 +317,7 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
         expect(legends.nth(side)).to_have_attribute("aria-label", label)
 
     def sizes(*names):
+        drawn(page)
         boxes = (page.locator(".sides .heat-map [role=application]").nth(side).bounding_box() for side in (0, 1))
         return [[box[name] for name in names] for box in boxes]
 

@@ -313,6 +313,7 @@ def test_fingers_hold_cells_zoom_and_scroll(open_page):
     expect(page.locator(".selection")).to_contain_text("Tap a token")
     assert page.evaluate("visualViewport.scale") == pytest.approx(1, abs=0.01)
     page.get_by_role("button", name="whole matrix").tap()
+    drawn(page)
     start = page.evaluate("scrollY")
     fingers("touchStart", (box["x"] + 200, 500))
     for step in range(1, 9):

@@ -142,6 +142,7 @@ def test_a_pinned_cell_is_told_beside_the_grid_which_stays_in_its_place(open_pag
     page = open_page(link, url=url, viewport={"width": 1600, "height": 900})
     expect_measured(page, 14)
     expect(page.get_by_role("region", name="next tokens")).to_be_visible()  # of the strongest place
+    drawn(page)
     before = page.locator(HEAT_MAP).bounding_box()
     click_cell(page, 1, 2, (2, 7))
     expect(page.get_by_role("region", name="next tokens")).to_be_visible()
@@ -396,5 +397,5 @@ def test_what_is_typed_stays_while_an_answer_comes(open_patch):
     second.press("Control+a")
     second.press_sequentially("not")
     expect_measured(page, 14)
-    page.wait_for_function("document.querySelectorAll('.stale-grid').length === 0")
+    expect(page.locator(".stale-grid")).to_have_count(0)
     expect(second).to_have_value("not")

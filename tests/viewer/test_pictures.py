@@ -236,6 +236,7 @@ def test_a_patch_colours_the_words_that_look_at_it(open_page, server):
     largest = page.locator(".selection li").first
     top = page.locator(".passages .legend small").last
     expect(top).to_have_text(largest.locator(".value").inner_text())
+    drawn(page)
     backgrounds = page.locator(".word.new").evaluate_all(
         "(words) => words.map((word) => [word.textContent, getComputedStyle(word).backgroundColor])"
     )

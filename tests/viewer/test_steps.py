@@ -84,7 +84,7 @@ def test_each_step_of_a_pair(open_page):
     np.testing.assert_allclose(cells(page, "weight times value"), weights[1, 2] * v[2], atol=ERROR)
     np.testing.assert_allclose(cells(page, "output"), weights[1] @ v, atol=ERROR)
     expect(page.locator(".formula .katex")).to_be_visible()
-    loaded = "[...document.fonts].some(({ family, status }) => family.startsWith('KaTeX') && status === 'loaded')"
+    loaded = "() => [...document.fonts].some(({ family, status }) => family.startsWith('KaTeX') && status === 'loaded')"
     page.wait_for_function(loaded)
 
 
@@ -305,7 +305,7 @@ def test_tensors_of_a_narrow_window_are_below_each_other_with_arrows_down(open_p
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.reload()
     expect(page.get_by_role("textbox", name=re.compile(r"^query \d+$"))).to_have_count(7)
-    assert page.evaluate("document.documentElement.scrollHeight") < 2700
+    until(lambda: page.evaluate("document.documentElement.scrollHeight") < 2700)
     lines = "(numbers) => new Set(numbers.map((number) => number.getBoundingClientRect().y)).size"
     assert page.locator(".chain data").evaluate_all(lines) == 1  # of one moment: fonts may still arrive
 

@@ -145,8 +145,8 @@ def test_a_token_and_its_column_are_marked_together(open_page):
     page = open_page("model=bert&text=the old ship saw an old sea&view=tokens", viewport={"width": 1440, "height": 900})
     chips, heads = page.locator(".chip"), page.locator(".every-head .heat-map > canvas").first
     marks = lambda: int(np.count_nonzero(pixels(page, ".every-head .pointer")[:, :, 3]))  # noqa: E731
+    until(lambda: marks() == 0, 10)
     before = heads.bounding_box()
-    until(lambda: before["height"] > 0 and marks() == 0, 10)
     chips.nth(3).hover()
     until(lambda: marks() > 0, 10)
     chips.nth(3).click()
@@ -157,8 +157,9 @@ def test_a_token_and_its_column_are_marked_together(open_page):
     until(lambda: marks() == 0, 10)
     box, readout = heads.bounding_box(), page.locator(".readout")
     heads.hover(position={"x": box["width"] / 2, "y": box["height"] / 2})
-    tip = page.locator(".every-head .tip").inner_text()
-    word = re.search("→ “(.*)” ", tip)[1]
+    tip = page.locator(".every-head .tip")
+    expect(tip).to_contain_text("→")
+    word = re.search("→ “(.*)” ", tip.inner_text())[1]
     expect(readout).to_contain_text(f"“{chips.nth(3).inner_text()}” looks at “{word}”")
 
 
