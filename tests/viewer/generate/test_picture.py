@@ -136,11 +136,15 @@ def test_the_opening_word_is_ranked_and_stays_in_another_head(open_page, url):
     expect_end(page)
     ranked = page.get_by_role("region", name="heads by weight").get_by_role("button")
     expect(ranked.first).to_have_attribute("aria-current", "true")
+    expect(page.locator(".passage .word.active")).to_have_count(1)
     place = page.locator(".passage .word").evaluate_all("(words) => words.findIndex((one) => one.matches('.active'))")
-    assert place >= 0
+    page.locator(".seen").evaluate("(picture) => picture.setAttribute('data-kept', '')")
     page.get_by_role("combobox", name="head", exact=True).select_option("1")
     page.get_by_role("combobox", name="layer").select_option("0")
     expect(page.locator(".passage .word").nth(place)).to_have_class(re.compile("active"))
+    expect(page.locator(".on-paper")).to_contain_text("layer 0, head 1")
+    expect(page.locator(".ranked [aria-current=true]")).to_contain_text("layer 0, head 1")  # that is drawn
+    expect(page.locator(".seen")).to_have_attribute("data-kept", "")  # while the other head was loaded
 
 
 def test_a_link_with_a_view_that_the_model_lacks_opens_another(open_page, url):

@@ -13,7 +13,7 @@ import { Legend } from "heed/views/draw/legend.js";
 import { SeenBy } from "heed/views/seen_by.js";
 import { placeOf, sentence, wordSpan, wordsIn } from "heed/views/generated_words.js";
 import { EveryHead } from "heed/views/every_head.js";
-import { useShown } from "heed/views/hooks.js";
+import { useArrived, useShown } from "heed/views/hooks.js";
 import { Ending, FIELDS, Parameters } from "heed/views/generate_tools.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 import { RankedHeads } from "heed/views/pair_finder.js";
@@ -39,7 +39,13 @@ const FORMS = { picture: "a picture", row: "a row of the matrix" }; // of a word
 const NEAR = 40; // px from the end of a text that count as its end
 
 /** @param {Props} props */
-export function GenerateView({ attention, settings, set, picture, isOpening = false, generation: { text, actions } }) {
+export function GenerateView(props) {
+  const settings = useArrived(props.attention, props.settings);
+  return html`<${Generated} ...${props} settings=${settings} />`;
+}
+
+/** @param {Props} props */
+function Generated({ attention, settings, set, picture, isOpening = false, generation: { text, actions } }) {
   const count = text?.tokens.length ?? 0;
   const isDrawn = text !== null && count > 0 && attention.m === count; // otherwise it is the attention of the prompt
   const [pointed, setPointed] = useState(/** @type {Word | null} */ (null));

@@ -1,5 +1,5 @@
 // Code that views share: their properties, promises as state, and the selected matrix as it is drawn.
-import { useEffect, useState } from "vendor/preact.js";
+import { useEffect, useRef, useState } from "vendor/preact.js";
 import { drawnHeads, show } from "heed/data/display.js";
 import { join } from "heed/data/matrix.js";
 import { remember, remembered } from "heed/data/storage.js";
@@ -79,6 +79,17 @@ export function useShown(attention, settings, top) {
   const matrix = isOwn ? value.matrix : attention.peek(settings);
   const shown = matrix && drawn(matrix, attention, settings, top);
   return { matrix, shown, error };
+}
+
+/** The settings, with the last head of this attention whose matrix has arrived: a view keeps it while the next one is loaded.
+ *  @param {Attention} attention @param {Settings} settings @returns {Settings} */
+export function useArrived(attention, settings) {
+  const { layer, head, combine } = settings;
+  const { shown, error } = useShown(attention, settings);
+  const last = useRef({ attention, place: { layer, head, combine } });
+  if (shown || error || last.current.attention !== attention)
+    last.current = { attention, place: { layer, head, combine } };
+  return { ...settings, ...last.current.place };
 }
 
 /**
