@@ -147,6 +147,7 @@ def test_a_token_and_its_column_are_marked_together(open_page):
     marks = lambda: int(np.count_nonzero(pixels(page, ".every-head .pointer")[:, :, 3]))  # noqa: E731
     until(lambda: marks() == 0, 10)
     before = heads.bounding_box()
+    assert before["height"] > 0
     chips.nth(3).hover()
     until(lambda: marks() > 0, 10)
     chips.nth(3).click()

@@ -138,6 +138,7 @@ def test_the_opening_word_is_ranked_and_stays_in_another_head(open_page, url):
     expect(ranked.first).to_have_attribute("aria-current", "true")
     expect(page.locator(".passage .word.active")).to_have_count(1)
     place = page.locator(".passage .word").evaluate_all("(words) => words.findIndex((one) => one.matches('.active'))")
+    assert place >= 0
     page.locator(".seen").evaluate("(picture) => picture.setAttribute('data-kept', '')")
     page.get_by_role("combobox", name="head", exact=True).select_option("1")
     page.get_by_role("combobox", name="layer").select_option("0")
