@@ -283,6 +283,12 @@ export function scaleEnd(kind, high, least = LEAST_SHARE) {
   return isPale ? { top: least, threshold: least } : { top: high, threshold: 0 };
 }
 
+/** The same for words, whose threshold may be larger, with the scale. @param {Settings} settings @param {number} high */
+export function scaleOfWords({ kind, scale, threshold }, high) {
+  const end = scaleEnd(kind, high);
+  return { top: end.top, scale, threshold: Math.max(threshold, end.threshold) };
+}
+
 const WHOLE = 1 - 1e-6; // a sum of weights above it is 1, but for its rounding
 
 /** A share as text, which no line break divides: 0 % and 100 % only of nothing and of all. @param {number} share

@@ -1,5 +1,5 @@
 // A generated text as SVG: its words in the colours of the selected token's weights, and the scale.
-import { faded, levelOf, lineOf, scaleEnd, valueText } from "heed/data/display.js";
+import { faded, levelOf, lineOf, scaleOfWords, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { joinPatches, patchesIn } from "heed/data/picture.js";
 import { escape } from "heed/save/document.js";
@@ -26,8 +26,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
   const span = patches ? patchesIn(prompt, patches) : null;
   const joined = isFrom && span ? joinPatches(shown, span, settings) : shown;
   const line = lineOf(joined, query, key);
-  const end = scaleEnd(settings.kind, line?.top ?? 1);
-  const looks = { scale: settings.scale, threshold: Math.max(settings.threshold, end.threshold) };
+  const looks = scaleOfWords(settings, line?.top ?? 1);
   const [first, count] = span ? [span.start, span.end - span.start] : [-1, 0];
   const isOfPicture = (/** @type {number} */ place) => place >= first && place < first + count;
   const picture = line && isFrom && span ? ` ${valueText(settings.kind, line.values[line.places.indexOf(first)])}` : "";
@@ -35,7 +34,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
     if (!line || (place === first && !isFrom)) return NaN;
     const { places, values } = line;
     const own = values[places.indexOf(isFrom ? place : place - prompt.length)] ?? NaN;
-    return levelOf(own, end.top, false, looks);
+    return levelOf(own, looks.top, false, looks);
   };
   const held = !line ? -1 : isFrom ? prompt.length + query : Number(key);
   const all = [...prompt, ...words];
@@ -66,7 +65,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words, to
       `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${font}>${escape(text)}</text>`
     );
   });
-  const high = line && !isFrom ? end.top : joined.high;
+  const high = line && !isFrom ? looks.top : joined.high;
   parts.push(
     `<text x="${EDGE}" y="${y + LINE + 78}">The stronger the line below a word, the more probable it was.</text>`,
   );

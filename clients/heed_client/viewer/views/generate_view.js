@@ -1,6 +1,6 @@
 // A text as it is generated: the weights of each token, and the tokens that were probable in its place.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { faded, isOfWeights, levelOf, lineOf, mostOf, scaleEnd, valueText } from "heed/data/display.js";
+import { faded, isOfWeights, levelOf, lineOf, mostOf, scaleOfWords, valueText } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { joinPatches, nameIn, openingWord, patchesIn } from "heed/data/picture.js";
 import { leftOut } from "heed/data/ranking.js";
@@ -221,15 +221,14 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   const sum = drawn?.isFrom && patches ? (drawn.values[drawn.places.indexOf(patches.start)] ?? NaN) : NaN;
   const picture = Number.isFinite(sum) ? valueText(settings.kind, sum) : "";
 
-  const end = scaleEnd(settings.kind, drawn?.top ?? 1);
-  const looks = { scale: settings.scale, threshold: Math.max(settings.threshold, end.threshold) };
+  const looks = scaleOfWords(settings, drawn?.top ?? 1);
   /** The level of a word, NaN = none, and its weight. @param {HTMLElement} word */
   const weightOf = (word) => {
     if (!shown || !drawn) return { level: NaN, value: NaN };
     const { isFrom, places, values } = drawn;
     const own = values[places.indexOf(placeOf(word, isFrom ? "column" : "row") ?? -1)] ?? NaN;
     const value = "picture" in word.dataset ? sum : own;
-    return { level: levelOf(value, end.top, shown.isDiverging, looks), value };
+    return { level: levelOf(value, looks.top, shown.isDiverging, looks), value };
   };
   const paint = useFrame(() => {
     for (const word of wordsIn(frame.current, "[data-word], [data-picture]")) {
@@ -354,7 +353,7 @@ function Words({ text, patches, hasPicture, opening, attention, settings, set, p
   );
   const legend =
     shown &&
-    html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? end.top : Number(joined?.high), levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} name=${patches && hasPicture ? "words, picture" : ""} />`;
+    html`<${Legend} shown=${{ ...shown, high: line?.isFrom === false ? looks.top : Number(joined?.high), levels: NO_LEVELS }} table=${table} scale=${settings.scale} isShare=${isOfWeights(settings.kind)} name=${patches && hasPicture ? "words, picture" : ""} />`;
   const isBelow = !isRunning && held !== null && held.row !== null && attention !== null && attention.heads > 1;
   const ofLayer = attention && attention.layers > 1 ? ` of layer ${settings.layer}` : "";
   const howTo = isBelow
