@@ -86,9 +86,9 @@ export function useShown(attention, settings, top) {
 export function useArrived(attention, settings) {
   const { layer, head, combine } = settings;
   const { shown, error } = useShown(attention, settings);
-  const last = useRef({ attention, place: { layer, head, combine } });
-  if (shown || error || last.current.attention !== attention)
-    last.current = { attention, place: { layer, head, combine } };
+  const wanted = { attention, place: { layer, head, combine } };
+  const last = useRef(wanted);
+  if (shown || error || last.current.attention !== attention) last.current = wanted;
   return { ...settings, ...last.current.place };
 }
 

@@ -8,7 +8,7 @@ import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { placeOf } from "heed/views/comparison.js";
 import { arrowKeys, hint } from "heed/views/controls.js";
-import { drawn, globalMax, usePromise, useReady, useShown } from "heed/views/hooks.js";
+import { drawn, globalMax, useArrived, usePromise, useReady, useShown } from "heed/views/hooks.js";
 import { HeatMap } from "heed/views/matrix_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -124,13 +124,14 @@ export function ModelView({ attention, settings, set, pointed, setPointed }) {
 
 /** One head with its words; while it is loaded, the one before. @param {ViewProps & {top?: number}} props */
 export function LargeHead({ attention, settings: wanted, set, top }) {
-  const { layer, head } = wanted;
-  const settings = { ...wanted, combine: /** @type {const} */ ("none") };
+  const selected = { ...wanted, combine: /** @type {const} */ ("none") };
+  const arrived = useArrived(attention, selected);
+  const settings = attention.isSmall ? selected : arrived;
   const loaded = useShown(attention, settings, top);
-  const matrix = attention.isSmall ? attention.small(layer, head) : loaded.matrix;
-  const last = useRef({ attention, matrix, settings });
-  if (matrix || last.current.attention !== attention) last.current = { attention, matrix, settings };
-  return last.current.matrix && html`<${Large} ...${last.current} set=${set} top=${top} />`;
+  const matrix = attention.isSmall ? attention.small(settings.layer, settings.head) : loaded.matrix;
+  return (
+    matrix && html`<${Large} attention=${attention} settings=${settings} set=${set} matrix=${matrix} top=${top} />`
+  );
 }
 
 /** @param {ViewProps & {matrix: import("heed/data/matrix.js").Matrix, top?: number}} props */
